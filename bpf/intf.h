@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * What the BPF programs and user space share on one host: map keys and values, limits, counters.
+ * The only definition, like wire.h; bump FB_INTF_VERSION on any change (shim and agent compare it).
+ */
+#ifndef FOLDBACK_INTF_H
+#define FOLDBACK_INTF_H
+
+#include "wire.h"
+
+enum {
+	FB_INTF_VERSION = 1,
+	FB_MAX_GROUPS = 1024, /* per host */
+	FB_MAX_WINDOW = 4096, /* cells per group */
+	/* skb->mark of frames that the programs made themselves, so that egress lets them out. An
+	 * unprivileged process cannot set a mark. */
+	FB_MARK = 0x0fb0fb0f,
+	/* Tries for a cell's lock before the frame is dropped (and later asked for again). */
+	FB_LOCK_TRIES = 512,
+};
+
+/* A member as the programs of one host see it. */
+struct fb_member {
+	__be32 address;
+	__u32 reserved;
+	/* MAC address towards the member in the first 6 bytes, learnt from its HELLO; all 0: none yet.
+	 * One word, so that it is replaced at once. */
+	__u64 mac;
+};
+
+/* Value of the map `groups` (key: the token). Written by the agent; `mac` by ingress. */
+struct fb_group {
+	__u32 slot; /* index into `cells` and `counters` */
+	__u32 uid; /* owner: only sockets of this user may send for the group */
+	__u32 window; /* cells, a power of two */
+	__u16 chunk_bytes; /* most payload of a frame */
+	__u8 members;
+	__u8 self; /* this host's index */
+	struct fb_member member[FB_MAX_MEMBERS];
+};
+
+/*
+ * A cell: one chunk of one collective, at one host. Chunk s lives in cell s mod window. Cells are
+ * mapped by the group's leader process, which owns them; the programs trust them no further than
+ * the group itself.
+ *
+ * States, for chunk s:       seq   ready   data
+ *   free or older            < s   < s     -
+ *   posted (not aggregator)  s     < s     own contribution      written by user space
+ *   folding (aggregator)     s     < s     fold so far           written by the programs
+ *   ready                    s     s       result or broadcast   written by the programs, or by
+ *                                                                user space at a broadcast's root
+ */
+struct fb_cell {
+	__u64 seq;
+	__u64 ready; /* published last, with a full barrier */
+	__u64 arrived; /* aggregator: members folded in, one bit each */
+	__u64 consumed; /* aggregator: least `consumed` so far; then the result's */
+	__u32 lock; /* 1: taken, by a program or by the leader process */
+	__u8 kind; /* FB_KIND_CONTRIBUTION (star) or FB_KIND_BROADCAST */
+	__u8 op;
+	__u8 type;
+	__u8 target;
+	__u16 length;
+	__u8 flags;
+	__u8 fanned_out; /* aggregator: some program took on the fan-out */
+	__u8 reserved[20];
+	__u8 data[FB_CHUNK_BYTES];
+};
+
+_Static_assert(sizeof(struct fb_cell) == 64 + FB_CHUNK_BYTES, "struct fb_cell has a hole");
+_Static_assert(__builtin_offsetof(struct fb_cell, data) == 64, "data starts a cache line");
+
+/* Element 0 of a group's cell map, in a cell's place. Chunk s is in element 1 + s mod window. */
+struct fb_control {
+	__u64 consumed; /* leader: every chunk up to here is done with on this host */
+	__u64 heard; /* ingress: members whose HELLO arrived, one bit each */
+};
+
+/*
+ * Counters of a group on one host: name, meaning. The one list: the struct below, the names in
+ * FOLDBACK_STATS and their documentation are made of it.
+ */
+#define FB_COUNTERS(X)                                                                             \
+	X(frames_in, "frames accepted from the wire")                                              \
+	X(frames_out, "frames sent to the wire, by the shim or by the programs")                   \
+	X(contributions_folded, "contributions folded in the kernel")                              \
+	X(chunks_completed, "chunks whose last contribution was folded here")                      \
+	X(fan_outs, "results and broadcasts sent to all members")                                  \
+	X(deposited, "results and broadcasts put into a cell")                                     \
+	X(duplicates, "frames that said what was known already")                                   \
+	X(retransmissions, "results, broadcasts and contributions sent again")                     \
+	X(pulls_sent, "requests to send something again")                                          \
+	X(drop_stale, "dropped: of a chunk whose cell moved on")                                   \
+	X(drop_window, "dropped: ahead of the window")                                             \
+	X(drop_mismatch, "dropped: op, type or length unlike the other members'")                  \
+	X(drop_malformed, "dropped: field out of range, truncated, or of another version")         \
+	X(drop_stranger, "dropped: not from the address of the member it names")                   \
+	X(drop_uid, "dropped: sent by a socket of another user")                                   \
+	X(drop_lock, "dropped: the cell stayed locked")                                            \
+	X(drop_no_mac, "not sent: MAC address of the member not learnt yet")                       \
+	X(drop_kernel, "dropped: a kernel helper refused")                                         \
+	X(drop_no_group, "dropped: token of no group here (counted for the host)")
+
+/* Value of the per-CPU map `counters`; element FB_MAX_GROUPS counts for no group. */
+struct fb_counters {
+#define FB_COUNTER_FIELD(name, help) __u64 name;
+	FB_COUNTERS(FB_COUNTER_FIELD)
+#undef FB_COUNTER_FIELD
+};
+
+#endif

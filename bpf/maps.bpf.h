@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0-only */
+/* Every map of the programs: who writes it, who reads it, how long it lives, why it has its type. */
+#ifndef FOLDBACK_MAPS_BPF_H
+#define FOLDBACK_MAPS_BPF_H
+
+#include "intf.h"
+
+/* UDP port of all frames. Set by the agent before it loads the programs. */
+const volatile __u16 fb_port = FB_UDP_PORT;
+
+/*
+ * token -> group. The agent adds and removes groups; ingress writes the members' MAC addresses.
+ * A hash, so that a frame with a token of no group finds nothing to touch.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, FB_MAX_GROUPS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__type(value, struct fb_group);
+} groups SEC(".maps");
+
+/*
+ * slot -> cells of the group. The inner maps are made by the agent, one for each group, and handed
+ * to the group's leader, who maps that one and no other. BPF_F_INNER_MAP: they differ in size
+ * (Linux 5.10).
+ */
+struct fb_cell_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__type(key, __u32);
+	__type(value, struct fb_cell);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, FB_MAX_GROUPS);
+	__type(key, __u32);
+	__array(values, struct fb_cell_map);
+} cells SEC(".maps");
+
+/* slot -> counters. Written by the programs, per CPU so that counting costs no shared cache line;
+ * read and summed by the agent. The last element counts what belongs to no group. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, FB_MAX_GROUPS + 1);
+	__type(key, __u32);
+	__type(value, struct fb_counters);
+} counters SEC(".maps");
+
+/* Payload of the frame at hand, while it is folded. The programs run with bottom halves off, so
+ * no other run of theirs comes in between on the same CPU. */
+struct fb_scratch {
+	__u8 data[FB_CHUNK_BYTES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fb_scratch);
+} scratch SEC(".maps");
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * The foldback frame: what travels between hosts, as the payload of one IPv4 UDP datagram.
+ *
+ *   Ethernet | IPv4 (no options) | UDP, checksum 0 | struct fb_frame | payload (0..FB_CHUNK_BYTES)
+ *
+ * This header is the only definition: the BPF programs include it, and build.rs turns it into
+ * Rust with bindgen. Fields are in host byte order; a group whose members differ in byte order is
+ * refused when it is set up, so no frame ever needs swapping.
+ *
+ * Bump FB_WIRE_VERSION on any change of layout or meaning. Members compare it at set-up, and a
+ * frame of another version is dropped and counted.
+ */
+#ifndef FOLDBACK_WIRE_H
+#define FOLDBACK_WIRE_H
+
+#include <linux/types.h>
+
+enum {
+	FB_WIRE_MAGIC = 0x4b434246, /* "FBCK" in memory on a little-endian host */
+	FB_WIRE_VERSION = 1,
+	FB_UDP_PORT = 17717, /* default; unassigned by IANA */
+
+	FB_MAX_MEMBERS = 64, /* one bit each in a 64-bit map */
+	FB_FRAME_BYTES = 64,
+	/* Most payload a frame carries: 1500 (MTU) - 20 (IPv4) - 8 (UDP) - FB_FRAME_BYTES, which is
+	 * also a multiple of FB_FOLD_BLOCK. */
+	FB_CHUNK_BYTES = 1408,
+	/* Bytes that the fold works on at once. Buffers are padded to it. */
+	FB_FOLD_BLOCK = 64,
+};
+
+enum fb_kind {
+	FB_KIND_CONTRIBUTION = 1, /* member -> aggregator: fold this in */
+	FB_KIND_RESULT = 2, /* aggregator -> member: the fold of all contributions */
+	FB_KIND_BROADCAST = 3, /* root -> member: a copy of the root's buffer */
+	FB_KIND_PULL = 4, /* anyone -> anyone: send me what you hold of this chunk */
+	FB_KIND_HELLO = 5, /* set-up: learn my MAC address, and that my frames arrive */
+};
+
+/* Fold operations, MPI-4.1 section 6.9.2. FB_OP_NONE folds nothing (barriers). */
+enum fb_op {
+	FB_OP_NONE = 0,
+	FB_OP_SUM = 1,
+	FB_OP_PROD = 2,
+	FB_OP_MIN = 3,
+	FB_OP_MAX = 4,
+	FB_OP_BAND = 5,
+	FB_OP_BOR = 6,
+	FB_OP_BXOR = 7,
+	FB_OP_LAND = 8,
+	FB_OP_LOR = 9,
+	FB_OP_LXOR = 10,
+	FB_OP_COUNT = 11,
+};
+
+/* Element types: two's-complement integers. The low bit tells signed from unsigned, the rest is
+ * log2 of the size in bytes. */
+enum fb_type {
+	FB_TYPE_I8 = 0,
+	FB_TYPE_U8 = 1,
+	FB_TYPE_I16 = 2,
+	FB_TYPE_U16 = 3,
+	FB_TYPE_I32 = 4,
+	FB_TYPE_U32 = 5,
+	FB_TYPE_I64 = 6,
+	FB_TYPE_U64 = 7,
+	FB_TYPE_COUNT = 8,
+};
+
+enum fb_flag {
+	/* The result of this chunk goes to every member (Allreduce, Barrier); without it, it stays
+	 * with the aggregator (Reduce). */
+	FB_FLAG_RESULT_TO_ALL = 1,
+};
+
+/*
+ *  0      4    5    6    7    8        16       24       32     33     34     36    37         64
+ *  +------+----+----+----+----+--------+--------+--------+------+------+------+-----+----------+
+ *  |magic |ver |kind|op  |type|token   |seq     |consumed|source|target|length|flags|reserved 0|
+ *  +------+----+----+----+----+--------+--------+--------+------+------+------+-----+----------+
+ */
+struct fb_frame {
+	__u32 magic;
+	__u8 version;
+	__u8 kind; /* enum fb_kind */
+	__u8 op; /* enum fb_op */
+	__u8 type; /* enum fb_type */
+	__u64 token; /* random, per group: names the group and admits the frame */
+	__u64 seq; /* chunk sequence number, from 1, never wraps */
+	/* Contribution: every chunk up to here is done with at the sender.
+	 * Result: the least of the contributions', so done with everywhere. */
+	__u64 consumed;
+	__u8 source; /* member that sent the frame */
+	__u8 target; /* member that aggregates the chunk (star) or is its root (broadcast) */
+	__u16 length; /* bytes of payload */
+	__u8 flags; /* enum fb_flag */
+	__u8 reserved[27]; /* zero; checksum, MAC and segment count will live here */
+};
+
+_Static_assert(sizeof(struct fb_frame) == FB_FRAME_BYTES, "struct fb_frame has a hole");
+_Static_assert(FB_CHUNK_BYTES % FB_FOLD_BLOCK == 0, "chunks are whole fold blocks");
+_Static_assert(20 + 8 + FB_FRAME_BYTES + FB_CHUNK_BYTES <= 1500, "a chunk fits the usual MTU");
+
+#endif

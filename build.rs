@@ -1,0 +1,48 @@
+//! Compiles the BPF programs and makes Rust of the headers they share with user space.
+
+use std::env;
+use std::path::PathBuf;
+
+use bindgen::callbacks::{DeriveInfo, ParseCallbacks};
+use libbpf_cargo::SkeletonBuilder;
+
+const BPF_OBJECTS: &[&str] = &["foldback"];
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    println!("cargo:rerun-if-changed=bpf");
+
+    // linux/types.h lives in a directory of the host's architecture.
+    let include = "/usr/include/x86_64-linux-gnu";
+    for object in BPF_OBJECTS {
+        SkeletonBuilder::new()
+            .source(format!("bpf/{object}.bpf.c"))
+            // v3: 32-bit ALU, and the atomic operations that the cells' lock needs (Linux 5.12).
+            .clang_args(["-mcpu=v3", "-O2", "-Wall", "-Werror", "-Ibpf", "-I", include])
+            .build_and_generate(out.join(format!("{object}.skel.rs")))
+            .unwrap_or_else(|error| panic!("bpf/{object}.bpf.c does not build: {error:#}"));
+    }
+
+    bindgen::Builder::default()
+        .header("bpf/intf.h")
+        .clang_args(["-Ibpf", "-I", include])
+        .allowlist_item("[fF][bB]_.*")
+        .prepend_enum_name(false)
+        .derive_default(true)
+        .parse_callbacks(Box::new(SerializableCounters))
+        .generate_comments(false)
+        .generate()
+        .expect("bpf/intf.h does not parse")
+        .write_to_file(out.join("intf.rs"))
+        .expect("OUT_DIR is writable");
+}
+
+/// Gives the counters their names in JSON.
+#[derive(Debug)]
+struct SerializableCounters;
+
+impl ParseCallbacks for SerializableCounters {
+    fn add_derives(&self, info: &DeriveInfo<'_>) -> Vec<String> {
+        if info.name == "fb_counters" { vec!["serde::Serialize".into()] } else { Vec::new() }
+    }
+}

@@ -1,0 +1,51 @@
+//! The subcommands, one module each.
+
+mod agent;
+mod bench;
+mod doctor;
+mod lab;
+mod run;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Fold MPI collectives in the Linux kernel, fall back to MPI.
+#[derive(Parser)]
+#[command(name = "foldback", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Agent(agent::Args),
+    Bench(bench::Args),
+    Doctor(doctor::Args),
+    Lab(lab::Args),
+    Run(run::Args),
+    Status(status::Args),
+}
+
+/// Parses the command line and runs the subcommand. Errors end in one line and exit status 1
+/// (clap's own: 2).
+pub fn main() -> ExitCode {
+    env_logger::Builder::from_env(env_logger::Env::new().filter_or("FOLDBACK_LOG", "warn")).init();
+    let result = match Cli::parse().command {
+        Command::Agent(args) => agent::run(args),
+        Command::Bench(args) => bench::run(args),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Lab(args) => lab::run(args),
+        Command::Run(args) => run::run(args),
+        Command::Status(args) => status::run(args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("foldback: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The lab: a small cluster on one machine.

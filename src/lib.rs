@@ -1,0 +1,4 @@
+//! foldback: fold in the kernel, fall back to MPI.
+pub mod agent;
+pub mod bindings;
+pub mod config;
