@@ -29,8 +29,8 @@ struct fb_cell_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
-	__type(key, __u32);
-	__type(value, struct fb_cell);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct fb_cell));
 };
 
 struct {
