@@ -26,21 +26,21 @@ static long compare, verbose, many_clocks;
 static struct plan_limits limits = {.max_bytes = 8192, .big_every = 500, .big_bytes = 4 << 20};
 
 static const struct option_spec options[] = {
-    {"--seed", &seed, false, "of all random choices and data (1)"},
-    {"--calls", &calls, false, "how many collectives (1000)"},
-    {"--first", &first, false, "number of the first, to repeat one alone (0)"},
-    {"--max-bytes", &limits.max_bytes, false, "most bytes of most calls (8192)"},
-    {"--big-every", &limits.big_every, false, "one call in N is big; 0: none (500)"},
-    {"--big-bytes", &limits.big_bytes, false, "most bytes of a big call (4194304)"},
-    {"--stall", &stall, false, "seconds that one call may take (120)"},
-    {"--compare", &compare, true, "make each call through PMPI_* too"},
-    {"--real-above", &real_above, false,
+    {"--seed", OPTION_NUMBER, &seed, "of all random choices and data (1)"},
+    {"--calls", OPTION_NUMBER, &calls, "how many collectives (1000)"},
+    {"--first", OPTION_NUMBER, &first, "number of the first, to repeat one alone (0)"},
+    {"--max-bytes", OPTION_NUMBER, &limits.max_bytes, "most bytes of most calls (8192)"},
+    {"--big-every", OPTION_NUMBER, &limits.big_every, "one call in N is big; 0: none (500)"},
+    {"--big-bytes", OPTION_NUMBER, &limits.big_bytes, "most bytes of a big call (4194304)"},
+    {"--stall", OPTION_NUMBER, &stall, "seconds that one call may take (120)"},
+    {"--compare", OPTION_FLAG, &compare, "make each call through PMPI_* too"},
+    {"--real-above", OPTION_NUMBER, &real_above,
      "MPI_* reaches the real MPI in calls of more than N bytes (-1: in all): allow what it is "
      "known "
      "to do wrong"},
-    {"--many-clocks", &many_clocks, true, "the ranks do not share one machine's clock"},
-    {"--verbose", &verbose, true, "print each call before it is made"},
-    {NULL, NULL, false, NULL},
+    {"--many-clocks", OPTION_FLAG, &many_clocks, "the ranks do not share one machine's clock"},
+    {"--verbose", OPTION_FLAG, &verbose, "print each call before it is made"},
+    {0},
 };
 
 /* One way into MPI. */

@@ -22,10 +22,10 @@ static long stall = 60, only = -1, rounds = 1;
 static char *outgoing, *incoming;
 
 static const struct option_spec options[] = {
-    {"--stall", &stall, false, "seconds that one test may take (60)"},
-    {"--only", &only, false, "number of the one test to run"},
-    {"--rounds", &rounds, false, "how often to run all (1)"},
-    {NULL, NULL, false, NULL},
+    {"--stall", OPTION_NUMBER, &stall, "seconds that one test may take (60)"},
+    {"--only", OPTION_NUMBER, &only, "number of the one test to run"},
+    {"--rounds", OPTION_NUMBER, &rounds, "how often to run all (1)"},
+    {0},
 };
 
 static void expect(long got, long want, const char *what)

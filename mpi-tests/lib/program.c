@@ -4,6 +4,7 @@
 #include <mpi.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,9 +32,11 @@ static void stalled(int signal)
 
 static void usage(const struct option_spec *options)
 {
+	static const char *const argument[] = {"", " N", " TEXT"};
+
 	fprintf(stderr, "usage: %s [OPTIONS]\n", program_name);
 	for (; options->name; options++)
-		fprintf(stderr, "  %s%s\t%s\n", options->name, options->is_flag ? "" : " N",
+		fprintf(stderr, "  %s%s\t%s\n", options->name, argument[options->kind],
 			options->help);
 }
 
@@ -45,40 +48,53 @@ static const struct option_spec *find(const struct option_spec *options, const c
 	return NULL;
 }
 
-static bool parse(int argc, char **argv, const struct option_spec *options)
+static bool set(const struct option_spec *option, const char *text)
 {
-	for (int i = 1; i < argc; i++) {
-		const struct option_spec *option = find(options, argv[i]);
-		char *end;
+	char *end;
 
-		if (!option)
-			return false;
-		if (option->is_flag) {
-			*option->value = 1;
-			continue;
-		}
-		if (++i == argc)
-			return false;
-		*option->value = strtol(argv[i], &end, 0);
-		if (end == argv[i] || *end)
-			return false;
+	if (option->kind == OPTION_TEXT) {
+		*(const char **)option->value = text;
+		return true;
 	}
-	return true;
+	*(long *)option->value = strtol(text, &end, 0);
+	return end != text && !*end;
 }
 
-void program_start(const char *name, int *argc, char ***argv, const struct option_spec *options)
+/* The index of the first argument that is no option, or -1 if one of the options is wrong. */
+static int parse(int argc, char **argv, const struct option_spec *options)
 {
+	int i;
+
+	for (i = 1; i < argc && !strncmp(argv[i], "--", 2); i++) {
+		const struct option_spec *option = find(options, argv[i]);
+
+		if (!option)
+			return -1;
+		if (option->kind == OPTION_FLAG)
+			*(long *)option->value = 1;
+		else if (++i == argc || !set(option, argv[i]))
+			return -1;
+	}
+	return i;
+}
+
+int program_start(const char *name, int *argc, char ***argv, const struct option_spec *options)
+{
+	int first;
+
 	program_name = name;
 	signal(SIGALRM, stalled);
 	MPI_Init(argc, argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &world_size);
-	if (!parse(*argc, *argv, options)) {
+	first = parse(*argc, *argv, options);
+	if (first < 0) {
 		if (world_rank == 0)
 			usage(options);
 		MPI_Finalize();
 		exit(2);
 	}
+	return first;
 }
 
 void fail(const char *format, ...)

@@ -3,12 +3,12 @@
 #ifndef PROGRAM_H
 #define PROGRAM_H
 
-#include <stdbool.h>
+enum option_kind { OPTION_FLAG, OPTION_NUMBER, OPTION_TEXT };
 
 struct option_spec {
 	const char *name; /* "--calls" */
-	long *value;	  /* set to the argument; for a flag, to 1 */
-	bool is_flag;
+	enum option_kind kind;
+	void *value; /* long *, set to 1 for a flag; const char ** for a text */
 	const char *help;
 };
 
@@ -16,8 +16,9 @@ extern const char *program_name;
 extern int world_rank;
 extern int world_size;
 
-/* MPI_Init, and the options. A wrong option ends the program with status 2. */
-void program_start(const char *name, int *argc, char ***argv, const struct option_spec *options);
+/* MPI_Init, and the options. A wrong option ends the program with status 2. Returns the index in
+ * `argv` of the first argument that is no option. */
+int program_start(const char *name, int *argc, char ***argv, const struct option_spec *options);
 
 /* "NAME: rank R: …" on stderr, then MPI_Abort with status 1. */
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
