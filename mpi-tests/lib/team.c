@@ -34,6 +34,28 @@ static struct team split(const char *name, int color, int key)
 	return team_of(comm, name);
 }
 
+/* Sets the number of hosts of all teams. By PMPI, which no interposed library counts. */
+static void count_hosts(struct team teams[TEAMS])
+{
+	int *leader = malloc((size_t)world_size * sizeof(int)), mine = world_rank;
+	MPI_Comm host;
+
+	PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+	PMPI_Bcast(&mine, 1, MPI_INT, 0, host);
+	PMPI_Allgather(&mine, 1, MPI_INT, leader, 1, MPI_INT, MPI_COMM_WORLD);
+	PMPI_Comm_free(&host);
+	for (int i = 0; i < TEAMS; i++) {
+		char *seen = calloc((size_t)world_size, 1);
+
+		for (int rank = 0; rank < teams[i].size; rank++) {
+			teams[i].hosts += !seen[leader[teams[i].world[rank]]];
+			seen[leader[teams[i].world[rank]]] = 1;
+		}
+		free(seen);
+	}
+	free(leader);
+}
+
 void teams_make(struct team teams[TEAMS])
 {
 	int rank = world_rank;
@@ -47,6 +69,7 @@ void teams_make(struct team teams[TEAMS])
 	teams[TEAM_HALVES] = split("halves reversed", 2 * rank < world_size, -rank);
 	teams[TEAM_BUT_ONE] = split("all but rank 0", rank == 0, rank);
 	teams[TEAM_SELF] = team_of(MPI_COMM_SELF, "MPI_COMM_SELF");
+	count_hosts(teams);
 }
 
 void teams_free(struct team teams[TEAMS])

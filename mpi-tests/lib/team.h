@@ -22,6 +22,7 @@ struct team {
 	int rank;
 	int size;
 	int *world; /* ranks in MPI_COMM_WORLD */
+	int hosts;  /* how many the ranks are on; only set by teams_make() */
 };
 
 void teams_make(struct team teams[TEAMS]);
