@@ -22,7 +22,6 @@
  * TC it is a contribution that the cell has already, with a result that has not been sent yet.
  */
 #include <linux/bpf.h>
-#include <stddef.h>
 #include <bpf/bpf_helpers.h>
 #include "tc.bpf.h"
 #include "xdp.bpf.h"

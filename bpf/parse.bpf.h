@@ -3,7 +3,6 @@
 #ifndef FOLDBACK_PARSE_BPF_H
 #define FOLDBACK_PARSE_BPF_H
 
-#include <stddef.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
@@ -27,7 +26,7 @@ enum {
 	FB_HEADER_BYTES = ETH_HLEN + sizeof(struct iphdr) + sizeof(struct udphdr) + FB_FRAME_BYTES,
 };
 
-_Static_assert(offsetof(struct fb_headers, eth) == 6, "eth follows align");
+_Static_assert(__builtin_offsetof(struct fb_headers, eth) == 6, "eth follows align");
 _Static_assert(sizeof(struct fb_headers) == 6 + FB_HEADER_BYTES, "headers have a hole");
 
 /* Whether the packet at [data, data_end) is an unfragmented UDP datagram for our port with our
