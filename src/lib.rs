@@ -2,3 +2,4 @@
 pub mod agent;
 pub mod bindings;
 pub mod config;
+pub mod wire;
