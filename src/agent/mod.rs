@@ -33,7 +33,7 @@ mod pod;
 mod programs;
 mod protocol;
 mod server;
-mod socket;
+pub(crate) mod socket;
 mod sweep;
 mod sys;
 
