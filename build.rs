@@ -18,7 +18,7 @@ fn main() {
         SkeletonBuilder::new()
             .source(format!("bpf/{object}.bpf.c"))
             // v3: 32-bit ALU, and the atomic operations that the cells' lock needs (Linux 5.12).
-            .clang_args(["-mcpu=v3", "-O2", "-Wall", "-Werror", "-Ibpf", "-I", include])
+            .clang_args(["-mcpu=v3", "-Wall", "-Werror", "-Ibpf", "-I", include])
             .build_and_generate(out.join(format!("{object}.skel.rs")))
             .unwrap_or_else(|error| panic!("bpf/{object}.bpf.c does not build: {error:#}"));
     }

@@ -1,24 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0-only
+/*
+ * The fast path: broadcast, fold and acknowledge in the kernel.
+ *
+ *   leader ──sendmsg──▶ tc egress ──▶ wire ──▶ [xdp] ──▶ tc ingress
+ *                          │                     │           │
+ *                          └──── cells ◀─────────┴───────────┘   (fold, deposit, answer)
+ *                                  ▲
+ *   leader ────────mmap────────────┘
+ *
+ * A star fold: every member sends its contribution to the chunk's aggregator. There each is folded
+ * into the cell, by XDP or TC ingress as it comes from the wire, or by TC egress when the leader
+ * of the aggregator itself sends it. Whichever comes last completes the cell; the frame it came
+ * in is made the result and cloned to all members, where ingress deposits it. A broadcast is
+ * cloned to all members at the root's egress.
+ *
+ * Nothing here keeps time. A leader that waits too long sends a PULL; the programs answer it from
+ * the cells, on behalf of processes that are busy elsewhere (cell.h).
+ *
+ * XDP cannot clone: it folds and deposits what it can and lets the frame that completes a cell go
+ * on to TC ingress, which sends the result. We deliberately do not mark that frame in any way: to
+ * TC it is a contribution that the cell has already, with a result that has not been sent yet.
+ */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
-#include "maps.bpf.h"
+#include "tc.bpf.h"
+#include "xdp.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 SEC("tc")
-int fb_tc_egress(struct __sk_buff *skb)
+int fb_tc_ingress(struct __sk_buff *skb)
 {
-	return -1;
+	return fb_ingress(skb);
 }
 
 SEC("tc")
-int fb_tc_ingress(struct __sk_buff *skb)
+int fb_tc_egress(struct __sk_buff *skb)
 {
-	return -1;
+	return fb_egress(skb);
 }
 
 SEC("xdp")
 int fb_xdp_ingress(struct xdp_md *xdp)
 {
-	return XDP_PASS;
+	return fb_xdp(xdp);
 }

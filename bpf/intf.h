@@ -23,16 +23,16 @@ enum {
 struct fb_member {
 	__be32 address;
 	__u32 reserved;
-	/* MAC address towards the member in the first 6 bytes, learnt from its HELLO; all 0: none yet.
-	 * One word, so that it is replaced at once. */
+	/* MAC address towards the member in the first 6 bytes, learnt from its HELLO; all 0: none
+	 * yet. One word, so that it is replaced at once. */
 	__u64 mac;
 };
 
 /* Value of the map `groups` (key: the token). Written by the agent; `mac` by ingress. */
 struct fb_group {
-	__u32 slot; /* index into `cells` and `counters` */
-	__u32 uid; /* owner: only sockets of this user may send for the group */
-	__u32 window; /* cells, a power of two */
+	__u32 slot;	   /* index into `cells` and `counters` */
+	__u32 uid;	   /* owner: only sockets of this user may send for the group */
+	__u32 window;	   /* cells, a power of two */
 	__u16 chunk_bytes; /* most payload of a frame */
 	__u8 members;
 	__u8 self; /* this host's index */
@@ -53,11 +53,11 @@ struct fb_group {
  */
 struct fb_cell {
 	__u64 seq;
-	__u64 ready; /* published last, with a full barrier */
-	__u64 arrived; /* aggregator: members folded in, one bit each */
+	__u64 ready;	/* published last, with a full barrier */
+	__u64 arrived;	/* aggregator: members folded in, one bit each */
 	__u64 consumed; /* aggregator: least `consumed` so far; then the result's */
-	__u32 lock; /* 1: taken, by a program or by the leader process */
-	__u8 kind; /* FB_KIND_CONTRIBUTION (star) or FB_KIND_BROADCAST */
+	__u32 lock;	/* 1: taken, by a program or by the leader process */
+	__u8 kind;	/* FB_KIND_CONTRIBUTION (star) or FB_KIND_BROADCAST */
 	__u8 op;
 	__u8 type;
 	__u8 target;
@@ -74,7 +74,7 @@ _Static_assert(__builtin_offsetof(struct fb_cell, data) == 64, "data starts a ca
 /* Element 0 of a group's cell map, in a cell's place. Chunk s is in element 1 + s mod window. */
 struct fb_control {
 	__u64 consumed; /* leader: every chunk up to here is done with on this host */
-	__u64 heard; /* ingress: members whose HELLO arrived, one bit each */
+	__u64 heard;	/* ingress: members whose HELLO arrived, one bit each */
 };
 
 /*
@@ -100,7 +100,7 @@ struct fb_control {
 	X(drop_lock, "dropped: the cell stayed locked")                                            \
 	X(drop_no_mac, "not sent: MAC address of the member not learnt yet")                       \
 	X(drop_kernel, "dropped: a kernel helper refused")                                         \
-	X(drop_no_group, "dropped: token of no group here (counted for the host)")
+	X(no_group, "passed on: token of no group here (counted for the host)")
 
 /* Value of the per-CPU map `counters`; element FB_MAX_GROUPS counts for no group. */
 struct fb_counters {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0-only */
-/* Every map of the programs: who writes it, who reads it, how long it lives, why it has its type. */
+/* Every map of the programs: who writes it, who reads it, how long it lives, why it has its type.
+ */
 #ifndef FOLDBACK_MAPS_BPF_H
 #define FOLDBACK_MAPS_BPF_H
 
+#include "fold.h"
 #include "intf.h"
 
 /* UDP port of all frames. Set by the agent before it loads the programs. */
@@ -51,15 +53,11 @@ struct {
 
 /* Payload of the frame at hand, while it is folded. The programs run with bottom halves off, so
  * no other run of theirs comes in between on the same CPU. */
-struct fb_scratch {
-	__u8 data[FB_CHUNK_BYTES];
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct fb_scratch);
+	__type(value, struct fb_payload);
 } scratch SEC(".maps");
 
 #endif

@@ -32,10 +32,10 @@ enum {
 
 enum fb_kind {
 	FB_KIND_CONTRIBUTION = 1, /* member -> aggregator: fold this in */
-	FB_KIND_RESULT = 2, /* aggregator -> member: the fold of all contributions */
-	FB_KIND_BROADCAST = 3, /* root -> member: a copy of the root's buffer */
-	FB_KIND_PULL = 4, /* anyone -> anyone: send me what you hold of this chunk */
-	FB_KIND_HELLO = 5, /* set-up: learn my MAC address, and that my frames arrive */
+	FB_KIND_RESULT = 2,	  /* aggregator -> member: the fold of all contributions */
+	FB_KIND_BROADCAST = 3,	  /* root -> member: a copy of the root's buffer */
+	FB_KIND_PULL = 4,	  /* anyone -> anyone: send me what you hold of this chunk */
+	FB_KIND_HELLO = 5,	  /* set-up: learn my MAC address, and that my frames arrive */
 };
 
 /* Fold operations, MPI-4.1 section 6.9.2. FB_OP_NONE folds nothing (barriers). */
@@ -83,18 +83,18 @@ enum fb_flag {
 struct fb_frame {
 	__u32 magic;
 	__u8 version;
-	__u8 kind; /* enum fb_kind */
-	__u8 op; /* enum fb_op */
-	__u8 type; /* enum fb_type */
+	__u8 kind;   /* enum fb_kind */
+	__u8 op;     /* enum fb_op */
+	__u8 type;   /* enum fb_type */
 	__u64 token; /* random, per group: names the group and admits the frame */
-	__u64 seq; /* chunk sequence number, from 1, never wraps */
+	__u64 seq;   /* chunk sequence number, from 1, never wraps */
 	/* Contribution: every chunk up to here is done with at the sender.
 	 * Result: the least of the contributions', so done with everywhere. */
 	__u64 consumed;
-	__u8 source; /* member that sent the frame */
-	__u8 target; /* member that aggregates the chunk (star) or is its root (broadcast) */
-	__u16 length; /* bytes of payload */
-	__u8 flags; /* enum fb_flag */
+	__u8 source;	   /* member that sent the frame */
+	__u8 target;	   /* member that aggregates the chunk (star) or is its root (broadcast) */
+	__u16 length;	   /* bytes of payload */
+	__u8 flags;	   /* enum fb_flag */
 	__u8 reserved[27]; /* zero; checksum, MAC and segment count will live here */
 };
 

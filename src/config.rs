@@ -1,1 +1,224 @@
-//! The environment, read once.
+//! The environment, read once. The documented table is `docs/environment.md`.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bindings::FB_MAX_WINDOW;
+
+/// The collectives that foldback takes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Collective {
+    /// `MPI_Allreduce`
+    Allreduce,
+    /// `MPI_Reduce`
+    Reduce,
+    /// `MPI_Bcast`
+    Bcast,
+    /// `MPI_Barrier`
+    Barrier,
+}
+
+impl Collective {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Allreduce, Self::Reduce, Self::Bcast, Self::Barrier];
+
+    /// MPI's name without `MPI_`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Allreduce => "Allreduce",
+            Self::Reduce => "Reduce",
+            Self::Bcast => "Bcast",
+            Self::Barrier => "Barrier",
+        }
+    }
+}
+
+/// What must be alike on all ranks. They compare it when a group is set up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shared {
+    /// Largest message, in bytes, that is folded, for each of [`Collective::ALL`].
+    pub max_bytes: [usize; 4],
+    /// Eligible calls on a communicator after which its group is set up.
+    pub setup_calls: u32,
+    /// Cells of a group.
+    pub window: u32,
+}
+
+/// Settings of one process.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `FOLDBACK=off` clears it.
+    pub enabled: bool,
+    /// What all ranks must agree on.
+    pub shared: Shared,
+    /// Where the statistics go: `-` is standard output. `FOLDBACK_STATS`.
+    pub stats: Option<String>,
+    /// How long the ranks may take to answer each other at set-up. `FOLDBACK_SETUP_TIMEOUT`, s.
+    pub setup_timeout: Duration,
+    /// How long the first frames may take to go round. `FOLDBACK_PROBE_TIMEOUT`, s.
+    pub probe_timeout: Duration,
+    /// The network to use, as address/prefix length. `FOLDBACK_NET`.
+    pub network: Option<Network>,
+}
+
+/// Where folding stops paying, measured against Open MPI and MPICH on veth (docs/benchmarks.md).
+const MAX_BYTES: [usize; 4] = [16 << 10, 16 << 10, 16 << 10, usize::MAX];
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            shared: Shared { max_bytes: MAX_BYTES, setup_calls: 4, window: 256 },
+            stats: None,
+            setup_timeout: Duration::from_secs(60),
+            probe_timeout: Duration::from_secs(5),
+            network: None,
+        }
+    }
+}
+
+impl Config {
+    /// Reads the environment.
+    ///
+    /// # Errors
+    /// One line that names the variable and what it may be.
+    pub fn from_environment() -> Result<Self, String> {
+        Self::read(|name| std::env::var(name).ok().filter(|text| !text.is_empty()))
+    }
+
+    fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let mut config = Self::default();
+        match variable("FOLDBACK").as_deref() {
+            None | Some("on") => {}
+            Some("off") => config.enabled = false,
+            Some(other) => return Err(format!("FOLDBACK={other}: on or off")),
+        }
+        if let Some(text) = variable("FOLDBACK_MAX_BYTES") {
+            config.shared.max_bytes = max_bytes(&text)
+                .ok_or_else(|| format!("FOLDBACK_MAX_BYTES={text}: {MAX_BYTES_FORM}"))?;
+        }
+        if let Some(text) = variable("FOLDBACK_SETUP_CALLS") {
+            config.shared.setup_calls = parse("FOLDBACK_SETUP_CALLS", &text, "a number of calls")?;
+        }
+        if let Some(text) = variable("FOLDBACK_WINDOW") {
+            let form = format!("a power of two from 256 to {FB_MAX_WINDOW}");
+            let window: u32 = parse("FOLDBACK_WINDOW", &text, &form)?;
+            if !window.is_power_of_two() || !(256..=FB_MAX_WINDOW).contains(&window) {
+                return Err(format!("FOLDBACK_WINDOW={text}: {form}"));
+            }
+            config.shared.window = window;
+        }
+        let seconds = |name: &str, into: &mut Duration| match variable(name) {
+            Some(text) => parse(name, &text, "seconds, at least 1").and_then(|seconds: u64| {
+                *into = Duration::from_secs(seconds.max(1));
+                Ok(())
+            }),
+            None => Ok(()),
+        };
+        seconds("FOLDBACK_SETUP_TIMEOUT", &mut config.setup_timeout)?;
+        seconds("FOLDBACK_PROBE_TIMEOUT", &mut config.probe_timeout)?;
+        if let Some(text) = variable("FOLDBACK_NET") {
+            config.network = Some(parse("FOLDBACK_NET", &text, "ADDRESS/LENGTH")?);
+        }
+        config.stats = variable("FOLDBACK_STATS");
+        Ok(config)
+    }
+}
+
+fn parse<T: FromStr>(name: &str, text: &str, form: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{name}={text}: {form}"))
+}
+
+const MAX_BYTES_FORM: &str =
+    "a number of bytes, or a list such as allreduce=65536,reduce=65536,bcast=32768";
+
+fn max_bytes(text: &str) -> Option<[usize; 4]> {
+    if let Ok(bytes) = text.parse() {
+        return Some([bytes; 4]);
+    }
+    let mut limits = MAX_BYTES;
+    for part in text.split(',') {
+        let (name, bytes) = part.split_once('=')?;
+        let of = |c: &Collective| c.name().eq_ignore_ascii_case(name.trim());
+        limits[Collective::ALL.iter().position(of)?] = bytes.trim().parse().ok()?;
+    }
+    Some(limits)
+}
+
+/// An IPv4 network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
+    /// Any address in it.
+    pub address: std::net::Ipv4Addr,
+    /// Length of its prefix in bits.
+    pub prefix: u8,
+}
+
+impl Network {
+    /// The address with the bits of the host cleared.
+    pub fn base(&self) -> u32 {
+        let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0);
+        u32::from(self.address) & mask
+    }
+
+    /// Whether `address` is in it.
+    pub fn contains(&self, address: std::net::Ipv4Addr) -> bool {
+        Self { address, prefix: self.prefix }.base() == self.base()
+    }
+}
+
+impl FromStr for Network {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (address, prefix) = text.split_once('/').ok_or(())?;
+        let (address, prefix) =
+            (address.parse().map_err(|_| ())?, prefix.parse::<u8>().map_err(|_| ())?);
+        if prefix > 32 { Err(()) } else { Ok(Self { address, prefix }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(name: &'static str, value: &'static str) -> Result<Config, String> {
+        Config::read(|asked| (asked == name).then(|| value.to_owned()))
+    }
+
+    #[test]
+    fn nonsense_is_refused_in_one_line_that_names_the_variable() {
+        for (name, value) in [
+            ("FOLDBACK", "maybe"),
+            ("FOLDBACK_MAX_BYTES", "lots"),
+            ("FOLDBACK_MAX_BYTES", "gather=4"),
+            ("FOLDBACK_WINDOW", "300"),
+            ("FOLDBACK_WINDOW", "65536"),
+            ("FOLDBACK_NET", "10.0.0.0"),
+            ("FOLDBACK_NET", "10.0.0.0/33"),
+            ("FOLDBACK_SETUP_TIMEOUT", "-1"),
+        ] {
+            let error = read(name, value).unwrap_err();
+            assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");
+            assert!(!error.contains('\n'));
+        }
+    }
+
+    #[test]
+    fn limits_are_for_all_collectives_or_for_some() {
+        assert_eq!(read("FOLDBACK_MAX_BYTES", "7").unwrap().shared.max_bytes, [7; 4]);
+        let some = read("FOLDBACK_MAX_BYTES", "bcast=9").unwrap().shared.max_bytes;
+        assert_eq!(some, [MAX_BYTES[0], MAX_BYTES[1], 9, MAX_BYTES[3]]);
+    }
+
+    #[test]
+    fn a_network_contains_its_hosts() {
+        let network: Network = "10.1.2.3/24".parse().unwrap();
+        assert!(network.contains("10.1.2.250".parse().unwrap()));
+        assert!(!network.contains("10.1.3.1".parse().unwrap()));
+        let all: Network = "0.0.0.0/0".parse().unwrap();
+        assert!(all.contains("192.0.2.1".parse().unwrap()));
+    }
+}

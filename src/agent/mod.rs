@@ -1,1 +1,50 @@
 //! The agent: loads and attaches the BPF programs of a host, owns their maps, and admits groups.
+//!
+//! ```text
+//!   rank:  client ── requests ──▶ agent:  server ─ connection     who asks, how fast
+//!             ◀── cell map's descriptor ──   │
+//!                                           host ─ ledger         which groups, of whom
+//!                                            │
+//!                            programs ── attach ── clsact, sweep  what is in the kernel
+//!                                            │
+//!                           hook (decides) ─ interface, netlink   on which interface, how
+//! ```
+//!
+//! The agent runs as [`Daemon`] for all users of a host, or as [`Embedded`] in a privileged rank.
+//! Either serves one network namespace: that of the thread that started it.
+
+mod address;
+mod attach;
+mod capability;
+mod client;
+mod clsact;
+mod connection;
+mod daemon;
+mod embedded;
+mod error;
+mod hook;
+mod host;
+mod interface;
+mod ledger;
+mod netlink;
+mod options;
+mod owner;
+mod pod;
+mod programs;
+mod protocol;
+mod server;
+pub(crate) mod socket;
+mod sweep;
+mod sys;
+
+pub use address::{SocketAddress, default_address};
+pub use capability::capable;
+pub use client::{Client, Group};
+pub use daemon::Daemon;
+pub use embedded::Embedded;
+pub use error::{Error, ErrorKind, Result};
+pub use hook::{Hook, HookChoice, Tc};
+pub use options::{Limits, Options};
+pub use protocol::{
+    GroupSpec, GroupStatus, InterfaceReply, InterfaceStatus, Status, Versions, Welcome,
+};

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0-only */
+/* Who may touch what: from a frame to its group and cell, for frames that come from where they
+ * say. */
+#ifndef FOLDBACK_ADMIT_BPF_H
+#define FOLDBACK_ADMIT_BPF_H
+
+#include "parse.bpf.h"
+
+/* A packet of either hook; TC and XDP load bytes by helpers of their own. `xdp` is a constant where
+ * it is set, so that each program is compiled with its helper alone. */
+struct fb_packet {
+	void *ctx; /* struct xdp_md or struct __sk_buff */
+	int xdp;
+};
+
+#define FB_LOAD(packet, into, length) fb_load_payload(packet, into, length)
+
+static __always_inline long fb_load_payload(const struct fb_packet *packet, struct fb_payload *into,
+					    __u32 length)
+{
+	if (packet->xdp)
+		return bpf_xdp_load_bytes(packet->ctx, FB_HEADER_BYTES, into->data, length);
+	return bpf_skb_load_bytes(packet->ctx, FB_HEADER_BYTES, into->data, length);
+}
+
+#include "cell.h"
+
+static __always_inline struct fb_counters *fb_counters_of(__u32 slot)
+{
+	return bpf_map_lookup_elem(&counters, &slot);
+}
+
+/* Finds the group that the frame's token names, and its counters. A frame of no group is passed on:
+ * a second agent may have its programs behind ours. */
+static __always_inline int fb_find_group(struct fb_context *c)
+{
+	c->group = bpf_map_lookup_elem(&groups, &c->frame->token);
+	if (!c->group) {
+		struct fb_counters *none = fb_counters_of(FB_MAX_GROUPS);
+
+		if (none)
+			none->no_group++;
+		return -1;
+	}
+	c->counters = fb_counters_of(c->group->slot);
+	return c->counters ? 0 : -1;
+}
+
+/* Finds the cell of the frame's chunk. */
+static __always_inline int fb_find_cell(struct fb_context *c)
+{
+	__u32 zero = 0, slot = c->group->slot;
+	__u32 index = 1 + ((__u32)c->frame->seq & (c->group->window - 1));
+	void *inner = bpf_map_lookup_elem(&cells, &slot);
+
+	if (!inner)
+		return -1;
+	c->control = bpf_map_lookup_elem(inner, &zero);
+	c->cell = bpf_map_lookup_elem(inner, &index);
+	c->scratch = bpf_map_lookup_elem(&scratch, &zero);
+	return c->control && c->cell && c->scratch ? 0 : -1;
+}
+
+/* Judges a frame from the wire, whose group is known; -1, and counted, if it is not from a member's
+ * address to this host's, or no sense can be made of it here. */
+static __always_inline int fb_admit(const struct fb_headers *headers, struct fb_context *c)
+{
+	const struct fb_frame *frame = c->frame;
+
+	const struct fb_group *group = c->group;
+	__u8 source = frame->source & (FB_MAX_MEMBERS - 1),
+	     self = group->self & (FB_MAX_MEMBERS - 1);
+
+	if (!fb_well_formed(headers) || frame->source >= group->members ||
+	    frame->target >= group->members || frame->kind < FB_KIND_CONTRIBUTION ||
+	    frame->kind > FB_KIND_HELLO ||
+	    (frame->kind == FB_KIND_CONTRIBUTION && frame->target != self)) {
+		c->counters->drop_malformed++;
+		return -1;
+	}
+	if (group->member[source].address != headers->ip.saddr ||
+	    group->member[self].address != headers->ip.daddr || source == self) {
+		c->counters->drop_stranger++;
+		return -1;
+	}
+	return 0;
+}
+
+#endif

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0-only */
+/*
+ * The protocol at a cell: what a frame does to it, and what it is answered with.
+ *
+ * Everything here works on a locked cell and knows neither packets nor maps. The BPF programs wrap
+ * it (tc.bpf.h, xdp.bpf.h), and so do the tests, natively, over a simulated network: both run
+ * this very code. An includer defines
+ *
+ *   FB_LOAD(ctx, into, length)   copy the frame's payload to `into`, a buffer of FB_CHUNK_BYTES;
+ *                                0 or an error. `length` is 1 to FB_CHUNK_BYTES.
+ *
+ * What user space relies on, and the proof that a cell is never reused early, is in
+ * docs/protocol.md.
+ */
+#ifndef FOLDBACK_CELL_H
+#define FOLDBACK_CELL_H
+
+#include "fold.h"
+#include "intf.h"
+
+#ifndef __always_inline
+#define __always_inline inline __attribute__((always_inline))
+#endif
+
+/* A frame and everything that it concerns. */
+struct fb_context {
+	const void *packet; /* for FB_LOAD */
+	const struct fb_frame *frame;
+	struct fb_group *group;
+	struct fb_control *control;
+	struct fb_cell *cell;
+	struct fb_payload *scratch;
+	struct fb_counters *counters;
+};
+
+/* What to send once the cell has been seen to; `mask` 0: nothing. */
+struct fb_reply {
+	__u64 mask; /* members to send to, one bit each */
+	__u8 kind;
+	__u8 with_payload; /* the cell's data; else an empty frame */
+	__u8 to_tc;	   /* only TC can send: let the frame go on to it (set when !can_send) */
+};
+
+static __always_inline __u64 fb_all_members(const struct fb_group *group)
+{
+	return ~0ULL >> (64 - (group->members & 127));
+}
+
+static __always_inline __u64 fb_others(const struct fb_group *group)
+{
+	return fb_all_members(group) & ~(1ULL << (group->self & 63));
+}
+
+/* Takes the cell's lock. The holder runs on another CPU, with bottom halves off, or is the leader
+ * process filling in a cell, so it is held for about a microsecond; but a virtual CPU may be put
+ * to sleep, hence the bound. */
+static __always_inline int fb_lock(struct fb_cell *cell)
+{
+	for (int i = 0; i < FB_LOCK_TRIES; i++) {
+		if (__sync_val_compare_and_swap(&cell->lock, 0, 1) == 0)
+			return 0;
+	}
+	return -1;
+}
+
+static __always_inline void fb_unlock(struct fb_cell *cell)
+{
+	__sync_lock_test_and_set(&cell->lock, 0);
+}
+
+/* Hands the cell to user space. The exchange is a full barrier: whoever sees `ready` sees the data
+ * (BPF has no store-release before Linux 6.15). */
+static __always_inline void fb_publish(struct fb_cell *cell, __u64 seq)
+{
+	__sync_lock_test_and_set(&cell->ready, seq);
+}
+
+static __always_inline int fb_beyond_window(const struct fb_context *c)
+{
+	__u64 consumed = *(volatile const __u64 *)&c->control->consumed;
+
+	return c->frame->seq > consumed + c->group->window;
+}
+
+static __always_inline void fb_claim(const struct fb_context *c, __u8 kind)
+{
+	struct fb_cell *cell = c->cell;
+
+	cell->seq = c->frame->seq;
+	cell->arrived = 0;
+	cell->consumed = ~0ULL;
+	cell->kind = kind;
+	cell->op = c->frame->op;
+	cell->type = c->frame->type;
+	cell->target = c->frame->target;
+	cell->length = c->frame->length;
+	cell->flags = c->frame->flags;
+	cell->fanned_out = 0;
+}
+
+/* Whether the frame speaks of the chunk that the cell holds in the same terms. */
+static __always_inline int fb_same_chunk(const struct fb_context *c, __u8 kind)
+{
+	const struct fb_cell *cell = c->cell;
+	const struct fb_frame *frame = c->frame;
+
+	return cell->kind == kind && cell->op == frame->op && cell->type == frame->type &&
+	       cell->target == frame->target && cell->length == frame->length &&
+	       cell->flags == frame->flags;
+}
+
+/* A complete cell is asked for its result: by all, if nobody sent it yet, else by `source`. */
+static __always_inline void fb_answer(const struct fb_context *c, int can_send,
+				      struct fb_reply *reply)
+{
+	struct fb_cell *cell = c->cell;
+
+	if (!(cell->flags & FB_FLAG_RESULT_TO_ALL))
+		return;
+	if (!can_send) {
+		reply->to_tc = 1;
+		return;
+	}
+	reply->kind = FB_KIND_RESULT;
+	reply->with_payload = 1;
+	if (!cell->fanned_out) {
+		cell->fanned_out = 1;
+		reply->mask = fb_others(c->group);
+		c->counters->fan_outs++;
+	} else if (c->frame->source != c->group->self) {
+		reply->mask = 1ULL << (c->frame->source & 63);
+		c->counters->retransmissions++;
+	}
+}
+
+/* A contribution has come to this host, the chunk's aggregator. */
+static __always_inline void fb_contribute(const struct fb_context *c, int can_send,
+					  struct fb_reply *reply)
+{
+	const struct fb_frame *frame = c->frame;
+	struct fb_cell *cell = c->cell;
+	__u64 bit = 1ULL << (frame->source & 63);
+	__u32 length = frame->length;
+
+	if (frame->seq < cell->seq) {
+		c->counters->drop_stale++;
+		return;
+	}
+	if (frame->seq > cell->seq) {
+		if (fb_beyond_window(c)) {
+			c->counters->drop_window++;
+			return;
+		}
+		fb_claim(c, FB_KIND_CONTRIBUTION);
+	} else if (!fb_same_chunk(c, FB_KIND_CONTRIBUTION)) {
+		c->counters->drop_mismatch++;
+		return;
+	}
+	if (cell->arrived & bit) {
+		/* With XDP in front, the last contribution comes by twice: there it completes the
+		 * cell, here, in TC, it makes the result go out. */
+		if (cell->ready != frame->seq || cell->fanned_out)
+			c->counters->duplicates++;
+		if (cell->ready == frame->seq)
+			fb_answer(c, can_send, reply);
+		return;
+	}
+	if (length) {
+		struct fb_payload *own = (struct fb_payload *)cell->data;
+		struct fb_payload *into = cell->arrived ? c->scratch : own;
+
+		if (length > FB_CHUNK_BYTES || FB_LOAD(c->packet, into, length)) {
+			c->counters->drop_kernel++;
+			return;
+		}
+		if (cell->arrived && fb_fold(own, c->scratch, frame->op, frame->type, length)) {
+			c->counters->drop_malformed++;
+			return;
+		}
+	}
+	cell->arrived |= bit;
+	if (frame->consumed < cell->consumed)
+		cell->consumed = frame->consumed;
+	c->counters->contributions_folded++;
+	if (cell->arrived == fb_all_members(c->group)) {
+		c->counters->chunks_completed++;
+		fb_publish(cell, frame->seq);
+		fb_answer(c, can_send, reply);
+	}
+}
+
+/* A result has come, from the aggregator, or a broadcast, from its root. */
+static __always_inline void fb_deposit(const struct fb_context *c)
+{
+	const struct fb_frame *frame = c->frame;
+	struct fb_cell *cell = c->cell;
+	__u8 kind = frame->kind == FB_KIND_RESULT ? FB_KIND_CONTRIBUTION : FB_KIND_BROADCAST;
+	__u32 length = frame->length;
+
+	if (frame->source != frame->target || frame->target == c->group->self) {
+		c->counters->drop_malformed++;
+		return;
+	}
+	if (frame->seq < cell->seq) {
+		c->counters->drop_stale++;
+		return;
+	}
+	if (frame->seq > cell->seq) {
+		/* A broadcast may come before this host got to it; a result cannot, since this
+		 * host's contribution is in it. */
+		if (kind != FB_KIND_BROADCAST || fb_beyond_window(c)) {
+			c->counters->drop_window++;
+			return;
+		}
+		fb_claim(c, kind);
+	} else if (cell->ready == frame->seq) {
+		c->counters->duplicates++;
+		return;
+	} else if (!fb_same_chunk(c, kind)) {
+		c->counters->drop_mismatch++;
+		return;
+	}
+	if (length) {
+		if (length > FB_CHUNK_BYTES ||
+		    FB_LOAD(c->packet, (struct fb_payload *)cell->data, length)) {
+			c->counters->drop_kernel++;
+			return;
+		}
+	}
+	cell->consumed = frame->consumed;
+	c->counters->deposited++;
+	fb_publish(cell, frame->seq);
+}
+
+/*
+ * A member (or this host's leader) waits for the chunk and asks for what is held of it here.
+ * With this the kernel answers for a process that computes, or has long gone on.
+ */
+static __always_inline void fb_pull(const struct fb_context *c, struct fb_reply *reply)
+{
+	const struct fb_frame *frame = c->frame;
+	struct fb_cell *cell = c->cell;
+	__u64 asker = (1ULL << (frame->source & 63)) & fb_others(c->group);
+
+	if (frame->seq < cell->seq) {
+		c->counters->drop_stale++;
+		return;
+	}
+	if (frame->seq > cell->seq) {
+		/* Nothing has come here yet, so the asker's own contribution was lost too. Its
+		 * kernel has it. (Only the aggregator asks back, or two hosts would for ever.) */
+		if (frame->target == c->group->self && asker) {
+			reply->kind = FB_KIND_PULL;
+			reply->mask = asker;
+		}
+		return;
+	}
+	if (cell->ready == frame->seq) {
+		if (cell->kind == FB_KIND_CONTRIBUTION && cell->target != c->group->self)
+			return; /* only the aggregator's word is a result */
+		if (cell->kind == FB_KIND_CONTRIBUTION) {
+			fb_answer(c, 1, reply);
+			return;
+		}
+		if (cell->target != c->group->self)
+			return; /* likewise the root's */
+		reply->kind = FB_KIND_BROADCAST;
+		reply->mask = asker;
+		reply->with_payload = 1;
+		c->counters->retransmissions++;
+	} else if (cell->kind != FB_KIND_CONTRIBUTION) {
+		return;
+	} else if (cell->target == c->group->self) {
+		reply->kind = FB_KIND_PULL;
+		reply->mask = fb_others(c->group) & ~cell->arrived;
+	} else if (frame->source == cell->target) {
+		reply->kind = FB_KIND_CONTRIBUTION;
+		reply->mask = asker;
+		reply->with_payload = 1;
+		c->counters->retransmissions++;
+	}
+}
+
+/* The frame of a reply. Called with the cell still locked; the payload is its data. */
+static __always_inline void fb_fill_reply(const struct fb_context *c, const struct fb_reply *reply,
+					  struct fb_frame *out)
+{
+	const struct fb_cell *cell = c->cell;
+
+	*out = (struct fb_frame){
+	    .magic = FB_WIRE_MAGIC,
+	    .version = FB_WIRE_VERSION,
+	    .kind = reply->kind,
+	    .token = c->frame->token,
+	    .seq = c->frame->seq,
+	    .source = c->group->self,
+	    .target = c->frame->target,
+	};
+	if (reply->with_payload) {
+		out->op = cell->op;
+		out->type = cell->type;
+		out->target = cell->target;
+		out->flags = cell->flags;
+		out->consumed = cell->consumed;
+		out->length = cell->length;
+	}
+}
+
+#endif

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0-only */
+/* The TC programs: ingress (frames of other hosts) and egress (frames of this host's leaders). */
+#ifndef FOLDBACK_TC_BPF_H
+#define FOLDBACK_TC_BPF_H
+
+#include <linux/pkt_cls.h>
+#include "admit.bpf.h"
+
+enum {
+	/* Not our business: let the next program, or the stack, see the packet. In tcx this is
+	 * TCX_NEXT. */
+	FB_TC_NEXT = TC_ACT_UNSPEC,
+	/* Taken. Not TC_ACT_STOLEN, which tcx does not know. */
+	FB_TC_TAKEN = TC_ACT_SHOT,
+};
+
+/* A full barrier of one store: the member's address is read by senders on other CPUs. */
+static __always_inline __u64 fb_mac_word(const __u8 *mac)
+{
+	__u64 word = 0;
+
+	__builtin_memcpy(&word, mac, ETH_ALEN);
+	return word;
+}
+
+/* Makes `headers`, those of the packet in hand, those of a frame from this host to nobody yet. */
+static __always_inline void fb_fill_headers(struct fb_headers *headers,
+					    const struct fb_group *group, const __u8 *own_mac)
+{
+	__u16 udp_bytes = sizeof(struct udphdr) + sizeof(struct fb_frame) + headers->frame.length;
+	__u8 mac[ETH_ALEN];
+
+	__builtin_memcpy(mac, own_mac, ETH_ALEN);
+	__builtin_memcpy(headers->eth.h_source, mac, ETH_ALEN);
+	headers->ip.tos = 0;
+	headers->ip.tot_len = bpf_htons(sizeof(struct iphdr) + udp_bytes);
+	headers->ip.id = 0;
+	headers->ip.frag_off = bpf_htons(0x4000); /* don't fragment */
+	headers->ip.ttl = 64;
+	headers->ip.check = 0;
+	headers->ip.saddr = group->member[group->self & (FB_MAX_MEMBERS - 1)].address;
+	headers->ip.daddr = 0;
+	headers->udp.source = bpf_htons(fb_port);
+	headers->udp.len = bpf_htons(udp_bytes);
+	headers->udp.check = 0;
+}
+
+/* One's-complement sum of the IPv4 header, RFC 1071. */
+static __always_inline __u32 fb_ip_sum(const struct iphdr *ip)
+{
+	__u16 words[10];
+	__u32 sum = 0;
+
+	__builtin_memcpy(words, ip, sizeof(words));
+	for (int i = 0; i < 10; i++)
+		sum += words[i];
+	return sum;
+}
+
+static __always_inline __u16 fb_fold_sum(__u32 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
+/*
+ * Sends the packet in hand to every member of `mask`, with `headers` made out to each. All but the
+ * last get a clone; the last gets the packet itself, by the verdict that fb_sent() gives. Returns
+ * whether there was a last.
+ *
+ * Source MAC and IP are this host's: a bridge drops a frame that claims to come from behind the
+ * port it leaves by.
+ */
+static __noinline int fb_send(struct __sk_buff *skb, struct fb_headers *headers,
+			      const struct fb_group *group, __u64 mask,
+			      struct fb_counters *counters)
+{
+	__u32 base = fb_ip_sum(&headers->ip);
+	int pending = 0;
+
+	skb->mark = FB_MARK;
+	for (int i = 0; i < FB_MAX_MEMBERS; i++) {
+		if (!(mask >> i & 1))
+			continue;
+
+		__u64 mac = group->member[i].mac;
+		__be32 address = group->member[i].address;
+
+		if (!mac) {
+			counters->drop_no_mac++;
+			continue;
+		}
+		if (pending && bpf_clone_redirect(skb, skb->ifindex, 0))
+			counters->drop_kernel++;
+		__builtin_memcpy(headers->eth.h_dest, &mac, ETH_ALEN);
+		headers->ip.daddr = address;
+		headers->ip.check = fb_fold_sum(base + (address & 0xffff) + (address >> 16));
+		pending = bpf_skb_store_bytes(skb, 0, &headers->eth, FB_HEADER_BYTES, 0) == 0;
+		if (pending)
+			counters->frames_out++;
+		else
+			counters->drop_kernel++;
+	}
+	return pending;
+}
+
+static __always_inline int fb_sent(struct __sk_buff *skb, int pending, int egress)
+{
+	if (!pending)
+		return FB_TC_TAKEN;
+	if (egress) {
+		skb->mark = 0;
+		return FB_TC_NEXT;
+	}
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+/* A frame for the cell's chunk: sees to the cell, and sends what that calls for. */
+static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *headers,
+				      struct fb_context *c, const __u8 *own_mac, int egress)
+{
+	struct fb_reply reply = {};
+	struct fb_frame out;
+
+	if (fb_find_cell(c)) {
+		c->counters->drop_kernel++;
+		return FB_TC_TAKEN;
+	}
+	if (fb_lock(c->cell)) {
+		c->counters->drop_lock++;
+		return FB_TC_TAKEN;
+	}
+	switch (c->frame->kind) {
+	case FB_KIND_CONTRIBUTION:
+		fb_contribute(c, 1, &reply);
+		break;
+	case FB_KIND_PULL:
+		fb_pull(c, &reply);
+		break;
+	default:
+		fb_deposit(c);
+	}
+	if (!reply.mask) {
+		fb_unlock(c->cell);
+		return FB_TC_TAKEN;
+	}
+
+	int failed = 0;
+	__u32 length;
+
+	fb_fill_reply(c, &reply, &out);
+	length = out.length;
+	/* clang 14 checks one copy of the length and passes another, whose bounds the verifier
+	 * then does not know ("invalid zero-sized read"). Make it one. */
+	barrier_var(length);
+	if (skb->len != FB_HEADER_BYTES + length)
+		failed = bpf_skb_change_tail(skb, FB_HEADER_BYTES + length, 0);
+	/* While the lock is held: nothing may replace the data meanwhile. */
+	if (!failed && length > 0 && length <= FB_CHUNK_BYTES)
+		failed = bpf_skb_store_bytes(skb, FB_HEADER_BYTES, c->cell->data, length, 0);
+	fb_unlock(c->cell);
+	if (failed) {
+		c->counters->drop_kernel++;
+		return FB_TC_TAKEN;
+	}
+	if (reply.kind == FB_KIND_PULL)
+		c->counters->pulls_sent++;
+	headers->frame = out;
+	fb_fill_headers(headers, c->group, own_mac);
+	return fb_sent(skb, fb_send(skb, headers, c->group, reply.mask, c->counters), egress);
+}
+
+/* Copies the headers of the packet in hand, if it is a frame. */
+static __always_inline int fb_tc_headers(struct __sk_buff *skb, struct fb_headers *headers)
+{
+	if (!fb_is_ours((void *)(long)skb->data, (void *)(long)skb->data_end)) {
+		__be16 port;
+
+		/* Headers may lie beyond the linear part. Bringing them there costs, so only for
+		 * our port. */
+		if (skb->len < FB_HEADER_BYTES || skb->protocol != bpf_htons(ETH_P_IP) ||
+		    skb->data_end - skb->data >= FB_HEADER_BYTES ||
+		    bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(struct iphdr) + 2, &port,
+				       sizeof(port)) ||
+		    port != bpf_htons(fb_port) || bpf_skb_pull_data(skb, FB_HEADER_BYTES) ||
+		    !fb_is_ours((void *)(long)skb->data, (void *)(long)skb->data_end))
+			return 0;
+	}
+	return bpf_skb_load_bytes(skb, 0, &headers->eth, FB_HEADER_BYTES) == 0;
+}
+
+/* A HELLO: its sender's frames arrive, and its MAC address is known from now on. */
+static __always_inline void fb_hello(struct fb_context *c, const struct fb_headers *headers)
+{
+	__u8 source = c->frame->source & (FB_MAX_MEMBERS - 1);
+
+	if (fb_find_cell(c))
+		return;
+	*(volatile __u64 *)&c->group->member[source].mac = fb_mac_word(headers->eth.h_source);
+	__sync_fetch_and_or(&c->control->heard, 1ULL << source);
+}
+
+/* Frames from the wire. */
+static __always_inline int fb_ingress(struct __sk_buff *skb)
+{
+	struct fb_headers headers;
+	struct fb_frame frame;
+	struct fb_packet packet = {.ctx = skb};
+	struct fb_context c = {.packet = &packet, .frame = &frame};
+	__u8 own_mac[ETH_ALEN];
+
+	if (!fb_tc_headers(skb, &headers))
+		return FB_TC_NEXT;
+	frame = headers.frame;
+	if (fb_find_group(&c))
+		return FB_TC_NEXT;
+	if (fb_admit(&headers, &c))
+		return FB_TC_TAKEN;
+	c.counters->frames_in++;
+	if (frame.kind == FB_KIND_HELLO) {
+		fb_hello(&c, &headers);
+		return FB_TC_TAKEN;
+	}
+	__builtin_memcpy(own_mac, headers.eth.h_dest, ETH_ALEN);
+	return fb_tc_cell(skb, &headers, &c, own_mac, 0);
+}
+
+/* Frames from this host: its leaders', and the programs' own, which are marked. */
+static __always_inline int fb_egress(struct __sk_buff *skb)
+{
+	if (skb->mark == FB_MARK) {
+		skb->mark = 0;
+		return FB_TC_NEXT;
+	}
+
+	struct fb_headers headers;
+	struct fb_frame frame;
+	struct fb_packet packet = {.ctx = skb};
+	struct fb_context c = {.packet = &packet, .frame = &frame};
+	__u8 own_mac[ETH_ALEN];
+
+	if (!fb_tc_headers(skb, &headers))
+		return FB_TC_NEXT;
+	frame = headers.frame;
+	if (fb_find_group(&c))
+		return FB_TC_NEXT;
+	if (bpf_get_socket_uid(skb) != c.group->uid) {
+		c.counters->drop_uid++;
+		return FB_TC_TAKEN;
+	}
+	if (!fb_well_formed(&headers) || frame.source != c.group->self ||
+	    frame.target >= c.group->members) {
+		c.counters->drop_malformed++;
+		return FB_TC_TAKEN;
+	}
+	__builtin_memcpy(own_mac, headers.eth.h_source, ETH_ALEN);
+	switch (frame.kind) {
+	case FB_KIND_CONTRIBUTION:
+	case FB_KIND_PULL:
+		if (frame.target == c.group->self)
+			return fb_tc_cell(skb, &headers, &c, own_mac, 1);
+		if (frame.kind == FB_KIND_PULL)
+			c.counters->pulls_sent++;
+		break;
+	case FB_KIND_BROADCAST:
+		if (frame.target != c.group->self) {
+			c.counters->drop_malformed++;
+			return FB_TC_TAKEN;
+		}
+		c.counters->fan_outs++;
+		fb_fill_headers(&headers, c.group, own_mac);
+		return fb_sent(skb, fb_send(skb, &headers, c.group, fb_others(c.group), c.counters),
+			       1);
+	case FB_KIND_HELLO:
+		break;
+	default:
+		c.counters->drop_malformed++;
+		return FB_TC_TAKEN;
+	}
+	c.counters->frames_out++;
+	return FB_TC_NEXT;
+}
+
+#endif

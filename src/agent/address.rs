@@ -1,0 +1,76 @@
+//! Where an agent listens: a path, or a name in the network namespace ("abstract").
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Address of an agent's socket. Written as a path, or as `@` and a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum SocketAddress {
+    /// A file.
+    Path(PathBuf),
+    /// An abstract name: no file, gone with its process, seen in its network namespace only.
+    Abstract(String),
+}
+
+/// Where `foldback agent` listens and a rank looks for it: `$FOLDBACK_AGENT_SOCKET`, else
+/// `/run/foldback/agent.sock`.
+pub fn default_address() -> SocketAddress {
+    std::env::var("FOLDBACK_AGENT_SOCKET")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_else(|| SocketAddress::Path("/run/foldback/agent.sock".into()))
+}
+
+impl FromStr for SocketAddress {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.strip_prefix('@') {
+            Some(name) if !name.is_empty() => Ok(Self::Abstract(name.to_string())),
+            Some(_) => Err("an abstract socket needs a name after '@'"),
+            None if text.is_empty() => Err("the agent's socket has an empty name"),
+            None => Ok(Self::Path(text.into())),
+        }
+    }
+}
+
+impl TryFrom<String> for SocketAddress {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<SocketAddress> for String {
+    fn from(address: SocketAddress) -> Self {
+        address.to_string()
+    }
+}
+
+impl fmt::Display for SocketAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => write!(f, "{}", path.display()),
+            Self::Abstract(name) => write!(f, "@{name}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_survives_the_round_trip() {
+        for text in ["/run/x.sock", "@00f3a", "relative.sock"] {
+            assert_eq!(text.parse::<SocketAddress>().unwrap().to_string(), text);
+        }
+        assert!("".parse::<SocketAddress>().is_err());
+        assert!("@".parse::<SocketAddress>().is_err());
+    }
+}

@@ -1,0 +1,190 @@
+//! A rank's side of the agent's socket.
+
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::PollFlags;
+use nix::unistd::geteuid;
+
+use crate::agent::address::SocketAddress;
+use crate::agent::error::{Context, Error, ErrorKind, Result};
+use crate::agent::hook::Hook;
+use crate::agent::protocol::{
+    GroupSpec, GroupStatus, Hello, InterfaceReply, MAX_REPLY, Reply, Request, Status, Versions,
+    Welcome, decode, encode,
+};
+use crate::agent::socket::{Packet, Socket};
+use crate::bindings::fb_counters;
+
+/// An agent that just starts is still loading its programs.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection to an agent. Groups live as long as it does.
+pub struct Client {
+    socket: Mutex<Socket>,
+    welcome: Welcome,
+}
+
+/// A group of this process.
+#[derive(Debug)]
+pub struct Group {
+    /// Index into the agent's maps.
+    pub slot: u32,
+    /// What takes its frames in.
+    pub hook: Hook,
+    /// Where.
+    pub interface: String,
+    /// UDP port of its frames.
+    pub port: u16,
+    /// Array map that can be mapped: `struct fb_control`, in the place of a cell, and the cells.
+    pub cells: OwnedFd,
+}
+
+impl Client {
+    /// Connects and compares versions.
+    pub fn connect(address: &SocketAddress) -> Result<Self> {
+        Self::connect_as(address, Versions::CURRENT)
+    }
+
+    /// Connects and claims to be of some version.
+    #[doc(hidden)]
+    pub fn connect_as(address: &SocketAddress, versions: Versions) -> Result<Self> {
+        let socket = Socket::connect(address, PATIENCE)
+            .context(ErrorKind::Unreachable, || format!("no agent at {address}"))?;
+        let peer = socket
+            .peer()
+            .context(ErrorKind::Connection, || format!("asking who serves {address}"))?;
+        if peer.uid != 0 && peer.uid != geteuid().as_raw() {
+            let message = format!("{address} is served by user {}, not by root or you", peer.uid);
+            return Err(Error::new(ErrorKind::Denied, message));
+        }
+        match exchange(&socket, &encode(&Hello { versions })?)? {
+            (Reply::Welcome(welcome), _) => {
+                welcome.versions.check("agent")?;
+                Ok(Self { socket: Mutex::new(socket), welcome })
+            }
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// Who answered.
+    pub fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    /// Makes a group.
+    pub fn create_group(&self, spec: &GroupSpec) -> Result<Group> {
+        match self.ask(&Request::CreateGroup(spec.clone()))? {
+            (Reply::Group(group), Some(cells)) => Ok(Group {
+                slot: group.slot,
+                hook: group.hook,
+                interface: group.interface,
+                port: group.port,
+                cells,
+            }),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// Destroys a group of this connection. Its cells stay where they are mapped, but no frame
+    /// reaches them any more.
+    pub fn destroy_group(&self, slot: u32) -> Result<()> {
+        match self.ask(&Request::DestroyGroup { slot })? {
+            (Reply::Done, _) => Ok(()),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// What the programs counted for a group, over all CPUs.
+    pub fn counters(&self, slot: u32) -> Result<fb_counters> {
+        match self.ask(&Request::Counters { slot })? {
+            (Reply::Counters(counters), _) => Ok(counters),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// The interface that has an address, and the chunks it can carry.
+    pub fn interface(&self, address: Ipv4Addr) -> Result<InterfaceReply> {
+        match self.ask(&Request::Interface { address })? {
+            (Reply::Interface(interface), _) => Ok(interface),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// The agent and its interfaces.
+    pub fn status(&self) -> Result<Status> {
+        match self.ask(&Request::Status)? {
+            (Reply::Status(status), _) => Ok(status),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// All groups that this user may see: his own, or root all.
+    pub fn groups(&self) -> Result<Vec<GroupStatus>> {
+        let mut groups = Vec::new();
+        let mut next = Some(0);
+        while let Some(from) = next {
+            match self.ask(&Request::Groups { from })? {
+                (Reply::Groups(page), _) => {
+                    groups.extend(page.groups);
+                    next = page.next.filter(|next| *next > from);
+                }
+                (other, _) => return Err(unexpected(&other)),
+            }
+        }
+        Ok(groups)
+    }
+
+    fn ask(&self, request: &Request) -> Result<(Reply, Option<OwnedFd>)> {
+        let packet = encode(request)?;
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        exchange(&socket, &packet)
+    }
+}
+
+/// Sends a request and waits for its reply. After an error of kind `connection` the two sides may
+/// be out of step, and the connection is of no more use.
+fn exchange(socket: &Socket, request: &[u8]) -> Result<(Reply, Option<OwnedFd>)> {
+    let end = Instant::now() + PATIENCE;
+    let Packet { bytes, fd } = converse(socket, request, end)
+        .context(ErrorKind::Connection, || "talking to the agent".into())?
+        .ok_or_else(|| Error::new(ErrorKind::Connection, "the agent closed the connection"))?;
+    let reply: Reply = decode(&bytes).map_err(|error| {
+        Error::new(ErrorKind::Connection, format!("the agent's reply: {error}"))
+    })?;
+    match reply {
+        Reply::Error { kind, message } => Err(Error::new(kind, message)),
+        reply => Ok((reply, fd)),
+    }
+}
+
+fn converse(socket: &Socket, request: &[u8], end: Instant) -> nix::Result<Option<Packet>> {
+    loop {
+        match socket.send(request, None) {
+            Ok(()) => break,
+            Err(Errno::EAGAIN) => socket.wait(PollFlags::POLLOUT, end)?,
+            Err(Errno::EINTR) => {}
+            // It may have said why before it hung up.
+            Err(Errno::EPIPE) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    loop {
+        match socket.receive(MAX_REPLY, true) {
+            Err(Errno::EAGAIN) => socket.wait(PollFlags::POLLIN, end)?,
+            Err(Errno::EINTR) => {}
+            // It went with something of ours unread.
+            Err(Errno::ECONNRESET) => return Ok(None),
+            other => return other,
+        }
+    }
+}
+
+fn unexpected(reply: &Reply) -> Error {
+    let text = format!("{reply:?}");
+    let start: String = text.chars().take(60).collect();
+    Error::new(ErrorKind::Connection, format!("the agent answered something else: {start}"))
+}

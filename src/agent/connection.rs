@@ -1,0 +1,145 @@
+//! One client of the agent: one request at a time, and no waiting for it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::PollFlags;
+
+use crate::agent::error::{Error, ErrorKind, Result};
+use crate::agent::host::{ConnectionId, Host};
+use crate::agent::protocol::{
+    Hello, MAX_REQUEST, Reply, Request, Versions, Welcome, decode, encode,
+};
+use crate::agent::socket::{Peer, Socket};
+
+/// A client says hello within this time.
+pub(crate) const GREETING: Duration = Duration::from_secs(5);
+
+/// A reply that did not fit the socket yet.
+struct Pending {
+    bytes: Vec<u8>,
+    fd: Option<OwnedFd>,
+}
+
+/// A client.
+pub(crate) struct Connection {
+    pub(crate) peer: Peer,
+    id: ConnectionId,
+    socket: Socket,
+    since: Instant,
+    greeted: bool,
+    pending: Option<Pending>,
+}
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Lives,
+    Ends,
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(id: ConnectionId, peer: Peer, socket: Socket) -> Self {
+        Self { peer, id, socket, since: Instant::now(), greeted: false, pending: None }
+    }
+
+    /// What it waits for. Nothing more is read from a client that does not take its reply.
+    pub(crate) fn interest(&self) -> PollFlags {
+        if self.pending.is_some() { PollFlags::POLLOUT } else { PollFlags::POLLIN }
+    }
+
+    /// When it is ended if nothing is heard of it.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        (!self.greeted).then(|| self.since + GREETING)
+    }
+
+    /// Takes one step: sends what waits, or answers one request.
+    pub(crate) fn step(&mut self, host: &mut Host, welcome: &Welcome) -> Fate {
+        if self.pending.is_some() {
+            return self.flush();
+        }
+        let packet = match self.socket.receive(MAX_REQUEST, false) {
+            Ok(Some(packet)) => packet,
+            Err(Errno::EAGAIN | Errno::EINTR) => return Fate::Lives,
+            Ok(None) => return Fate::Ends,
+            Err(error) => {
+                log::debug!("process {}: {}", self.peer.pid, error.desc());
+                return Fate::Ends;
+            }
+        };
+        let (reply, fd) = self.answer(host, welcome, &packet.bytes).unwrap_or_else(|error| {
+            log::debug!("process {}: {error}", self.peer.pid);
+            (Reply::Error { kind: error.kind(), message: error.to_string() }, None)
+        });
+        match encode(&reply) {
+            Ok(bytes) => self.pending = Some(Pending { bytes, fd }),
+            Err(_) => return Fate::Ends,
+        }
+        match self.flush() {
+            // Somebody who cannot greet is told why, and that is all.
+            Fate::Lives if self.greeted => Fate::Lives,
+            _ => Fate::Ends,
+        }
+    }
+
+    fn flush(&mut self) -> Fate {
+        let Some(pending) = self.pending.take() else { return Fate::Lives };
+        match self.socket.send(&pending.bytes, pending.fd.as_ref().map(AsFd::as_fd)) {
+            Ok(()) => Fate::Lives,
+            Err(Errno::EAGAIN | Errno::EINTR) => {
+                self.pending = Some(pending);
+                Fate::Lives
+            }
+            Err(_) => Fate::Ends,
+        }
+    }
+
+    fn answer(
+        &mut self,
+        host: &mut Host,
+        welcome: &Welcome,
+        packet: &[u8],
+    ) -> Result<(Reply, Option<OwnedFd>)> {
+        if !self.greeted {
+            let hello: Hello = decode(packet)
+                .map_err(|error| Error::new(ErrorKind::Connection, error.to_string()))?;
+            hello.versions.check("library")?;
+            self.greeted = true;
+            return Ok((Reply::Welcome(welcome.clone()), None));
+        }
+        let uid = self.peer.uid;
+        let reply = match decode(packet)? {
+            Request::CreateGroup(spec) => {
+                let (group, cells) = host.create_group(self.id, self.peer, spec)?;
+                return Ok((Reply::Group(group), Some(cells)));
+            }
+            Request::DestroyGroup { slot } => {
+                host.destroy_group(self.id, slot)?;
+                Reply::Done
+            }
+            Request::Counters { slot } => Reply::Counters(host.counters(uid, slot)?),
+            Request::Interface { address } => Reply::Interface(host.interface(address)?),
+            Request::Status => Reply::Status(host.status()?),
+            Request::Groups { from } => Reply::Groups(host.list(uid, from)?),
+        };
+        Ok((reply, None))
+    }
+}
+
+/// The agent's greeting.
+pub(crate) fn welcome(port: u16, embedded: bool) -> Welcome {
+    Welcome {
+        versions: Versions::CURRENT,
+        release: env!("CARGO_PKG_VERSION").to_string(),
+        pid: nix::unistd::getpid().as_raw(),
+        port,
+        embedded,
+    }
+}

@@ -1,0 +1,249 @@
+//! The agent's state of one host: programs, interfaces, groups. Knows nothing of sockets.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use crate::agent::attach::{Attachment, attach};
+use crate::agent::error::{Error, ErrorKind, Result};
+use crate::agent::hook::Hook;
+use crate::agent::interface::{self, Interface};
+use crate::agent::ledger::Ledger;
+use crate::agent::options::Options;
+use crate::agent::owner::Owner;
+use crate::agent::programs::{Programs, cell_bytes};
+use crate::agent::protocol::{
+    GROUPS_PER_PAGE, GroupReply, GroupSpec, GroupStatus, GroupsReply, InterfaceReply,
+    InterfaceStatus, Status, max_chunk_bytes,
+};
+use crate::agent::socket::Peer;
+use crate::agent::sweep::sweep;
+use crate::agent::sys;
+use crate::bindings::{FB_MAX_GROUPS, fb_counters, fb_group, fb_member};
+
+/// Names a connection.
+pub(crate) type ConnectionId = u64;
+
+struct GroupRecord {
+    connection: ConnectionId,
+    peer: Peer,
+    spec: GroupSpec,
+    interface: u32,
+    interface_name: String,
+    hook: Hook,
+    map: u32,
+    since: Instant,
+}
+
+/// Everything the agent has in the kernel. Dropping it takes it all away.
+pub(crate) struct Host {
+    options: Options,
+    groups: BTreeMap<u32, GroupRecord>,
+    /// Slots that are free; the one that has been so for longest is handed out first.
+    free: VecDeque<u32>,
+    ledger: Ledger,
+    /// By the interface's index.
+    attachments: BTreeMap<u32, Attachment>,
+    programs: Programs,
+    owner: Owner,
+}
+
+impl Host {
+    /// Clears away what a killed agent left, and loads the programs.
+    pub(crate) fn new(options: Options) -> Result<Self> {
+        sweep();
+        Ok(Self {
+            programs: Programs::load(options.port)?,
+            owner: Owner::new()?,
+            groups: BTreeMap::new(),
+            free: (0..FB_MAX_GROUPS).collect(),
+            ledger: Ledger::default(),
+            attachments: BTreeMap::new(),
+            options,
+        })
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Makes a group; the descriptor is that of its cells.
+    pub(crate) fn create_group(
+        &mut self,
+        connection: ConnectionId,
+        peer: Peer,
+        spec: GroupSpec,
+    ) -> Result<(GroupReply, OwnedFd)> {
+        spec.check()?;
+        let address = spec
+            .own_address()
+            .ok_or_else(|| Error::new(ErrorKind::Invalid, "the group has no member here"))?;
+        let interface = interface::with_address(address)?;
+        let room = max_chunk_bytes(interface.mtu);
+        if spec.chunk_bytes > room {
+            let (name, mtu) = (&interface.name, interface.mtu);
+            let message = format!(
+                "a chunk of {} bytes does not fit a frame of {name}: its MTU {mtu} leaves {room}",
+                spec.chunk_bytes
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        let bytes = cell_bytes(spec.window);
+        self.ledger.admit(peer.uid, bytes, &self.options.limits, sys::map_exists)?;
+        let slot = *self.free.front().ok_or_else(|| {
+            Error::new(ErrorKind::Limit, format!("this host has {FB_MAX_GROUPS} groups already"))
+        })?;
+        let hook = self.attach(&interface)?;
+        let cells = self
+            .programs
+            .create_cells(spec.window)
+            .and_then(|cells| {
+                let group = kernel_group(&spec, slot, peer.uid);
+                self.programs.add_group(spec.token, &group, &cells).map(|()| cells)
+            })
+            .inspect_err(|_| self.detach_unused(interface.index))?;
+        self.free.pop_front();
+        self.ledger.add(peer.uid, cells.id, bytes);
+        let reply =
+            GroupReply { slot, hook, interface: interface.name.clone(), port: self.options.port };
+        log::debug!("group {slot} for user {} (process {})", peer.uid, peer.pid);
+        let record = GroupRecord {
+            connection,
+            peer,
+            spec,
+            interface: interface.index,
+            interface_name: interface.name,
+            hook,
+            map: cells.id,
+            since: Instant::now(),
+        };
+        self.groups.insert(slot, record);
+        Ok((reply, cells.fd))
+    }
+
+    /// Destroys a group of a connection.
+    pub(crate) fn destroy_group(&mut self, connection: ConnectionId, slot: u32) -> Result<()> {
+        match self.groups.get(&slot) {
+            Some(group) if group.connection == connection => {
+                self.remove(slot);
+                Ok(())
+            }
+            _ => Err(no_group(slot)),
+        }
+    }
+
+    /// Destroys all groups of a connection that ended.
+    pub(crate) fn disconnected(&mut self, connection: ConnectionId) {
+        let mine = |group: &GroupRecord| group.connection == connection;
+        let slots: Vec<u32> =
+            self.groups.iter().filter(|(_, group)| mine(group)).map(|(slot, _)| *slot).collect();
+        for slot in slots {
+            self.remove(slot);
+        }
+    }
+
+    /// Counters of a group that a user may see. Others' groups do not exist for him.
+    pub(crate) fn counters(&self, uid: u32, slot: u32) -> Result<fb_counters> {
+        match self.groups.get(&slot) {
+            Some(group) if sees(uid, group) => self.programs.counters(slot),
+            _ => Err(no_group(slot)),
+        }
+    }
+
+    /// What an address's interface can carry.
+    pub(crate) fn interface(&self, address: Ipv4Addr) -> Result<InterfaceReply> {
+        let Interface { name, mtu, .. } = interface::with_address(address)?;
+        Ok(InterfaceReply { name, mtu, max_chunk_bytes: max_chunk_bytes(mtu) })
+    }
+
+    pub(crate) fn status(&self) -> Result<Status> {
+        let users = |index: u32| self.groups.values().filter(|g| g.interface == index).count();
+        let interfaces = self.attachments.iter().map(|(index, attachment)| InterfaceStatus {
+            name: attachment.interface.clone(),
+            index: *index,
+            hook: attachment.hook,
+            tc: attachment.tc,
+            groups: users(*index),
+        });
+        Ok(Status {
+            interfaces: interfaces.collect(),
+            groups: self.groups.len(),
+            host_counters: self.programs.host_counters()?,
+        })
+    }
+
+    /// A page of the groups that a user may see.
+    pub(crate) fn list(&self, uid: u32, from: u32) -> Result<GroupsReply> {
+        let mut visible = self.groups.range(from..).filter(|(_, group)| sees(uid, group));
+        let mut groups = Vec::new();
+        for (slot, group) in visible.by_ref().take(GROUPS_PER_PAGE) {
+            groups.push(GroupStatus {
+                slot: *slot,
+                uid: group.peer.uid,
+                pid: group.peer.pid,
+                age_seconds: group.since.elapsed().as_secs(),
+                interface: group.interface_name.clone(),
+                hook: group.hook,
+                self_index: group.spec.self_index,
+                members: group.spec.members.clone(),
+                window: group.spec.window,
+                chunk_bytes: group.spec.chunk_bytes,
+                counters: self.programs.counters(*slot)?,
+            });
+        }
+        Ok(GroupsReply { groups, next: visible.next().map(|(slot, _)| *slot) })
+    }
+
+    fn remove(&mut self, slot: u32) {
+        let Some(group) = self.groups.remove(&slot) else { return };
+        self.programs.remove_group(group.spec.token, slot);
+        self.ledger.retire(group.map, sys::map_exists);
+        self.free.push_back(slot);
+        self.detach_unused(group.interface);
+        log::debug!("group {slot} of user {} is gone", group.peer.uid);
+    }
+
+    fn attach(&mut self, interface: &Interface) -> Result<Hook> {
+        if let Some(attachment) = self.attachments.get(&interface.index) {
+            return Ok(attachment.hook);
+        }
+        let attachment = attach(interface, &self.options, &self.owner, &mut self.programs)?;
+        let hook = attachment.hook;
+        self.attachments.insert(interface.index, attachment);
+        Ok(hook)
+    }
+
+    fn detach_unused(&mut self, interface: u32) {
+        if self.groups.values().any(|group| group.interface == interface) {
+            return;
+        }
+        if let Some(attachment) = self.attachments.remove(&interface) {
+            log::info!("detached from {}", attachment.interface);
+        }
+    }
+}
+
+fn sees(uid: u32, group: &GroupRecord) -> bool {
+    uid == 0 || uid == group.peer.uid
+}
+
+fn no_group(slot: u32) -> Error {
+    Error::new(ErrorKind::NotFound, format!("you have no group {slot}"))
+}
+
+fn kernel_group(spec: &GroupSpec, slot: u32, uid: u32) -> fb_group {
+    let mut group = fb_group {
+        slot,
+        uid,
+        window: spec.window,
+        chunk_bytes: spec.chunk_bytes,
+        members: spec.members.len() as u8,
+        self_: spec.self_index,
+        ..Default::default()
+    };
+    for (member, address) in group.member.iter_mut().zip(&spec.members) {
+        *member = fb_member { address: u32::from_ne_bytes(address.octets()), ..Default::default() };
+    }
+    group
+}

@@ -1,0 +1,91 @@
+//! What an agent is told at its start.
+
+use std::str::FromStr;
+
+use crate::agent::error::{Error, ErrorKind, Result};
+use crate::agent::hook::HookChoice;
+use crate::bindings::FB_UDP_PORT;
+
+/// Settings of an agent, embedded or not.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which hook takes frames in. `FOLDBACK_HOOK`.
+    pub hook: HookChoice,
+    /// Attach to TC the old way (clsact) although the kernel has tcx. A test aid, so that the old
+    /// way is tested on a new kernel. `FOLDBACK_TC=clsact`.
+    pub force_clsact: bool,
+    /// UDP port of all frames, the same on all hosts. `FOLDBACK_PORT`.
+    pub port: u16,
+    /// What users may take.
+    pub limits: Limits,
+}
+
+/// Bounds on what one user, and all of them, may take of an agent.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Groups of one user.
+    pub groups_per_user: usize,
+    /// Bytes of cells of one user: locked kernel memory.
+    pub cell_bytes_per_user: u64,
+    /// Connections of one user.
+    pub connections_per_user: usize,
+    /// Connections of all users.
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            groups_per_user: 256,
+            cell_bytes_per_user: 256 << 20,
+            connections_per_user: 256,
+            connections: 900,
+        }
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            hook: HookChoice::Auto,
+            force_clsact: false,
+            port: FB_UDP_PORT as u16,
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Options {
+    /// The defaults, changed by the environment.
+    pub fn from_environment() -> Result<Self> {
+        let mut options = Self::default();
+        if let Some(hook) = variable("FOLDBACK_HOOK")? {
+            options.hook = hook;
+        }
+        if let Some(port) = variable("FOLDBACK_PORT")? {
+            options.port = port;
+        }
+        match std::env::var("FOLDBACK_TC").as_deref() {
+            Ok("clsact") => options.force_clsact = true,
+            Ok("auto" | "") | Err(_) => {}
+            Ok(other) => {
+                let message = format!("FOLDBACK_TC={other}: say auto or clsact");
+                return Err(Error::new(ErrorKind::Invalid, message));
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn variable<T: FromStr>(name: &str) -> Result<Option<T>>
+where
+    T::Err: std::fmt::Display,
+{
+    match std::env::var(name) {
+        Ok(text) if !text.is_empty() => text
+            .parse()
+            .map(Some)
+            .map_err(|error| Error::new(ErrorKind::Invalid, format!("{name}={text}: {error}"))),
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,262 @@
+//! The BPF programs and their maps, loaded.
+//!
+//! The TC programs are loaded when the agent starts, so that a kernel that refuses them says so at
+//! once. The XDP program is loaded for the first interface that needs it, as a second object on
+//! the maps of the first: a host that does without XDP never has it verified.
+//!
+//! What is kept are descriptors of programs and maps; libbpf's objects are gone after loading.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use libbpf_rs::libbpf_sys::{
+    BPF_F_INNER_MAP, BPF_F_MMAPABLE, BPF_F_XDP_HAS_FRAGS, BPF_FUNC_xdp_load_bytes,
+    bpf_map_create_opts,
+};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, PrintLevel, ProgramType, set_print};
+
+use crate::agent::error::{Context, Error, ErrorKind, Result};
+use crate::agent::pod;
+use crate::bindings::skeleton::FoldbackSkelBuilder;
+use crate::bindings::{FB_MAX_GROUPS, fb_cell, fb_counters, fb_group};
+
+/// Bytes of a cell in a map, which rounds values up to 8.
+const CELL_BYTES: u64 = size_of::<fb_cell>().next_multiple_of(8) as u64;
+
+/// The loaded programs and the maps that the agent itself uses.
+pub(crate) struct Programs {
+    port: u16,
+    tc_ingress: OwnedFd,
+    tc_egress: OwnedFd,
+    xdp_ingress: Option<OwnedFd>,
+    /// Every map that two objects share, by name.
+    shared: Vec<MapHandle>,
+    groups: MapHandle,
+    cells: MapHandle,
+    counters: MapHandle,
+}
+
+/// Cells of a group, not yet known to the programs.
+pub(crate) struct CellMap {
+    pub(crate) fd: OwnedFd,
+    /// The kernel's number of the map.
+    pub(crate) id: u32,
+}
+
+impl Programs {
+    /// Loads the TC programs and makes the maps.
+    pub(crate) fn load(port: u16) -> Result<Self> {
+        log_libbpf();
+        let start = Instant::now();
+        let doing = || "loading the TC programs".to_string();
+        let mut storage = MaybeUninit::uninit();
+        let mut open =
+            FoldbackSkelBuilder::default().open(&mut storage).context(ErrorKind::Kernel, doing)?;
+        set_port(open.maps.rodata_data.as_deref_mut(), port);
+        for mut program in open.open_object_mut().progs_mut() {
+            let xdp = program.prog_type() == ProgramType::Xdp;
+            program.set_autoload(!xdp);
+        }
+        let skeleton = open.load().map_err(refused)?;
+        let mut shared = Vec::new();
+        for map in libbpf_rs::skel::Skel::object(&skeleton).maps() {
+            if !is_own(&map) {
+                shared.push(MapHandle::try_from(&map).context(ErrorKind::Kernel, doing)?);
+            }
+        }
+        let progs = &skeleton.progs;
+        let programs = Self {
+            port,
+            tc_ingress: duplicate(progs.fb_tc_ingress.as_fd())?,
+            tc_egress: duplicate(progs.fb_tc_egress.as_fd())?,
+            xdp_ingress: None,
+            groups: find(&shared, "groups")?,
+            cells: find(&shared, "cells")?,
+            counters: find(&shared, "counters")?,
+            shared,
+        };
+        log::debug!("TC programs loaded in {:.1?}", start.elapsed());
+        Ok(programs)
+    }
+
+    pub(crate) fn tc_ingress(&self) -> BorrowedFd<'_> {
+        self.tc_ingress.as_fd()
+    }
+
+    pub(crate) fn tc_egress(&self) -> BorrowedFd<'_> {
+        self.tc_egress.as_fd()
+    }
+
+    /// The XDP program, loaded when first asked for.
+    pub(crate) fn xdp_ingress(&mut self) -> Result<BorrowedFd<'_>> {
+        let program = match self.xdp_ingress.take() {
+            Some(program) => program,
+            None => self.load_xdp()?,
+        };
+        let program: &OwnedFd = self.xdp_ingress.insert(program);
+        Ok(program.as_fd())
+    }
+
+    fn load_xdp(&self) -> Result<OwnedFd> {
+        let start = Instant::now();
+        let doing = || "loading the XDP program".to_string();
+        let mut storage = MaybeUninit::uninit();
+        let mut open =
+            FoldbackSkelBuilder::default().open(&mut storage).context(ErrorKind::Kernel, doing)?;
+        set_port(open.maps.rodata_data.as_deref_mut(), self.port);
+        for mut program in open.open_object_mut().progs_mut() {
+            let xdp = program.prog_type() == ProgramType::Xdp;
+            program.set_autoload(xdp);
+            if xdp {
+                // Interfaces with an MTU above about 3500 take no other program. Ours reads
+                // frames with bpf_xdp_load_bytes, so they may be in several pieces.
+                program.set_flags(BPF_F_XDP_HAS_FRAGS);
+            }
+        }
+        for mut map in open.open_object_mut().maps_mut() {
+            if let Some(same) = self.shared.iter().find(|shared| shared.name() == map.name()) {
+                map.reuse_fd(same.as_fd()).context(ErrorKind::Kernel, doing)?;
+            }
+        }
+        let skeleton = open.load().map_err(refused)?;
+        let program = duplicate(skeleton.progs.fb_xdp_ingress.as_fd())?;
+        log::debug!("XDP program loaded in {:.1?}", start.elapsed());
+        Ok(program)
+    }
+
+    /// Makes the cells of a group.
+    pub(crate) fn create_cells(&self, window: u32) -> Result<CellMap> {
+        let options = bpf_map_create_opts {
+            sz: size_of::<bpf_map_create_opts>() as _,
+            map_flags: BPF_F_MMAPABLE | BPF_F_INNER_MAP,
+            ..Default::default()
+        };
+        let doing = || format!("making a map of {window} cells");
+        let map = MapHandle::create(
+            MapType::Array,
+            Some("fb_cells"),
+            size_of::<u32>() as u32,
+            size_of::<fb_cell>() as u32,
+            1 + window,
+            &options,
+        )
+        .context(ErrorKind::Kernel, doing)?;
+        let id = map.info().context(ErrorKind::Kernel, doing)?.info.id;
+        Ok(CellMap { fd: duplicate(map.as_fd())?, id })
+    }
+
+    /// Hands a group to the programs. Whatever its slot counted before is forgotten.
+    pub(crate) fn add_group(&self, token: u64, group: &fb_group, cells: &CellMap) -> Result<()> {
+        use std::os::fd::AsRawFd;
+        let doing = || format!("adding group {} to the maps", group.slot);
+        let slot = group.slot.to_ne_bytes();
+        let cpus = libbpf_rs::num_possible_cpus().context(ErrorKind::Kernel, doing)?;
+        let zeros = vec![vec![0; size_of::<fb_counters>()]; cpus];
+        self.counters
+            .update_percpu(&slot, &zeros, MapFlags::ANY)
+            .context(ErrorKind::Kernel, doing)?;
+        let fd = cells.fd.as_raw_fd().to_ne_bytes();
+        self.cells.update(&slot, &fd, MapFlags::ANY).context(ErrorKind::Kernel, doing)?;
+        // Last: from here on frames reach the cells. A token in use belongs to a group that lives.
+        let added =
+            self.groups.update(&token.to_ne_bytes(), pod::group_bytes(group), MapFlags::NO_EXIST);
+        if let Err(error) = added {
+            if let Err(error) = self.cells.delete(&slot) {
+                log::warn!("cells of slot {} stay: {error}", group.slot);
+            }
+            return Err(match error.kind() {
+                libbpf_rs::ErrorKind::AlreadyExists => Error::new(
+                    ErrorKind::Invalid,
+                    "the group's token is in use on this host (two members on one host?)",
+                ),
+                _ => Error::new(ErrorKind::Kernel, format!("{}: {error}", doing())),
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes a group from the programs. Deleting from `cells` makes the kernel wait until no
+    /// program that began before still runs: after that the slot is nobody's.
+    pub(crate) fn remove_group(&self, token: u64, slot: u32) {
+        if let Err(error) = self.groups.delete(&token.to_ne_bytes()) {
+            log::warn!("group {slot} was not in the map: {error}");
+        }
+        if let Err(error) = self.cells.delete(&slot.to_ne_bytes()) {
+            log::warn!("group {slot} had no cells: {error}");
+        }
+    }
+
+    /// Counters of a slot; of `FB_MAX_GROUPS`: of no group.
+    pub(crate) fn counters(&self, slot: u32) -> Result<fb_counters> {
+        let doing = || format!("reading the counters of group {slot}");
+        let values = self
+            .counters
+            .lookup_percpu(&slot.to_ne_bytes(), MapFlags::ANY)
+            .context(ErrorKind::Kernel, doing)?;
+        values
+            .and_then(|values| pod::sum_counters(&values))
+            .ok_or_else(|| Error::new(ErrorKind::Kernel, format!("{}: none there", doing())))
+    }
+
+    /// What was counted for no group.
+    pub(crate) fn host_counters(&self) -> Result<fb_counters> {
+        self.counters(FB_MAX_GROUPS)
+    }
+}
+
+/// Bytes of kernel memory that a window takes.
+pub(crate) fn cell_bytes(window: u32) -> u64 {
+    (1 + u64::from(window)) * CELL_BYTES
+}
+
+/// Whether XDP programs may read frames the way ours does (Linux 5.18).
+pub(crate) fn has_xdp_load_bytes() -> bool {
+    log_libbpf();
+    ProgramType::Xdp.is_helper_supported(BPF_FUNC_xdp_load_bytes).unwrap_or(false)
+}
+
+/// Sends what libbpf prints to the log: its warnings, among them the verifier's whole story of a
+/// refused program, at debug level, the rest at trace level.
+pub(crate) fn log_libbpf() {
+    let level =
+        if log::log_enabled!(log::Level::Trace) { PrintLevel::Debug } else { PrintLevel::Warn };
+    set_print(Some((level, |level, text| {
+        let to = if level == PrintLevel::Warn { log::Level::Debug } else { log::Level::Trace };
+        log::log!(to, "{}", text.trim_end());
+    })));
+}
+
+fn set_port(rodata: Option<&mut crate::bindings::skeleton::types::rodata>, port: u16) {
+    if let Some(rodata) = rodata {
+        rodata.fb_port = port;
+    }
+}
+
+/// Read-only data is each object's own: it holds the same values.
+fn is_own(map: &impl MapCore) -> bool {
+    map.name().to_string_lossy().ends_with(".rodata")
+}
+
+fn find(maps: &[MapHandle], name: &str) -> Result<MapHandle> {
+    let map = maps
+        .iter()
+        .find(|map| map.name() == name)
+        .ok_or_else(|| Error::new(ErrorKind::Kernel, format!("the programs have no map {name}")))?;
+    MapHandle::try_from(map).context(ErrorKind::Kernel, || format!("map {name}"))
+}
+
+fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+    fd.try_clone_to_owned().context(ErrorKind::Kernel, || "duplicating a descriptor".into())
+}
+
+fn refused(error: libbpf_rs::Error) -> Error {
+    let hint = match error.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => {
+            "; it takes root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+        }
+        _ => "; FOLDBACK_LOG=debug shows the verifier's reason",
+    };
+    Error::new(ErrorKind::Kernel, format!("the kernel refuses the BPF programs: {error}{hint}"))
+}

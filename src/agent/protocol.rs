@@ -1,0 +1,348 @@
+//! What a rank and its agent say to each other: one JSON document a packet, one reply a request.
+//! Pure: nothing here touches a socket.
+//!
+//! A connection begins with [`Hello`], answered by [`Reply::Welcome`] or by an error of kind
+//! `version`. These two are read leniently, so that any two versions understand that they do not
+//! understand each other. Everything after is strict.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::error::{Error, ErrorKind, Result};
+use crate::agent::hook::{Hook, Tc};
+use crate::bindings::{
+    FB_CHUNK_BYTES, FB_FRAME_BYTES, FB_INTF_VERSION, FB_MAX_MEMBERS, FB_MAX_WINDOW,
+    FB_WIRE_VERSION, fb_counters,
+};
+
+/// Version of this module. Bump on any change of meaning.
+pub const PROTOCOL_VERSION: u32 = 1;
+/// Longest request: 64 members take 1.3 KB.
+pub const MAX_REQUEST: usize = 8 << 10;
+/// Longest reply: a page of groups.
+pub const MAX_REPLY: usize = 64 << 10;
+/// Groups in one [`Reply::Groups`].
+pub const GROUPS_PER_PAGE: usize = 16;
+/// IPv4 header, UDP header and frame header, in front of a chunk.
+pub const FRAME_OVERHEAD: u32 = 20 + 8 + FB_FRAME_BYTES;
+
+/// The versions of whoever speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Versions {
+    /// [`PROTOCOL_VERSION`].
+    pub protocol: u32,
+    /// `FB_INTF_VERSION`: cells, maps and counters.
+    pub interface: u32,
+    /// `FB_WIRE_VERSION`: frames.
+    pub wire: u32,
+}
+
+/// First packet of a client.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// The client's.
+    pub versions: Versions,
+}
+
+/// The agent's answer to [`Hello`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The agent's.
+    pub versions: Versions,
+    /// Release of the agent.
+    pub release: String,
+    /// Its process.
+    pub pid: i32,
+    /// UDP port of all frames.
+    pub port: u16,
+    /// It lives in an MPI rank.
+    pub embedded: bool,
+}
+
+/// A group to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupSpec {
+    /// Random, the same at all members: names the group in frames.
+    pub token: u64,
+    /// Which member this host is.
+    pub self_index: u8,
+    /// Addresses of all members' hosts.
+    pub members: Vec<Ipv4Addr>,
+    /// Cells, a power of two.
+    pub window: u32,
+    /// Most payload of a frame.
+    pub chunk_bytes: u16,
+}
+
+/// What a client may ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum Request {
+    /// Make a group that lives as long as this connection.
+    CreateGroup(GroupSpec),
+    /// Destroy a group of this connection.
+    DestroyGroup {
+        /// The group's.
+        slot: u32,
+    },
+    /// Read the counters of a group of this user.
+    Counters {
+        /// The group's.
+        slot: u32,
+    },
+    /// Which interface has this address?
+    Interface {
+        /// An address of this host.
+        address: Ipv4Addr,
+    },
+    /// Describe the agent.
+    Status,
+    /// List groups that this user may see, from a slot on.
+    Groups {
+        /// Least slot wanted.
+        from: u32,
+    },
+}
+
+/// What an agent answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// To [`Hello`].
+    Welcome(Welcome),
+    /// To `CreateGroup`; the cell map's descriptor comes along.
+    Group(GroupReply),
+    /// Done, nothing to say.
+    Done,
+    /// To `Counters`.
+    Counters(#[serde(with = "words")] fb_counters),
+    /// To `Interface`.
+    Interface(InterfaceReply),
+    /// To `Status`.
+    Status(Status),
+    /// To `Groups`.
+    Groups(GroupsReply),
+    /// It did not work.
+    Error {
+        /// For the program.
+        kind: ErrorKind,
+        /// For the user.
+        message: String,
+    },
+}
+
+/// A group that was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupReply {
+    /// Its index into the agent's maps.
+    pub slot: u32,
+    /// What takes its frames in.
+    pub hook: Hook,
+    /// Where.
+    pub interface: String,
+    /// UDP port of its frames.
+    pub port: u16,
+}
+
+/// An interface that a group could use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InterfaceReply {
+    /// Its name.
+    pub name: String,
+    /// Its MTU.
+    pub mtu: u32,
+    /// Most `chunk_bytes` a group may have there.
+    pub max_chunk_bytes: u16,
+}
+
+/// The agent and what it attached.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Status {
+    /// Interfaces in use.
+    pub interfaces: Vec<InterfaceStatus>,
+    /// Groups of all users.
+    pub groups: usize,
+    /// What was counted for no group.
+    #[serde(with = "words")]
+    pub host_counters: fb_counters,
+}
+
+/// An interface in use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InterfaceStatus {
+    /// Its name.
+    pub name: String,
+    /// Its index.
+    pub index: u32,
+    /// What takes frames in.
+    pub hook: Hook,
+    /// How the TC programs are attached.
+    pub tc: Tc,
+    /// Groups that use it.
+    pub groups: usize,
+}
+
+/// A page of groups.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupsReply {
+    /// In order of their slots.
+    pub groups: Vec<GroupStatus>,
+    /// Ask on from here.
+    pub next: Option<u32>,
+}
+
+/// A group, as told to its user and to root.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupStatus {
+    /// Index into the agent's maps.
+    pub slot: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Process that asked for it.
+    pub pid: i32,
+    /// Seconds since it was made.
+    pub age_seconds: u64,
+    /// Where its frames come in.
+    pub interface: String,
+    /// What takes them in.
+    pub hook: Hook,
+    /// Which member this host is.
+    pub self_index: u8,
+    /// Addresses of all members' hosts.
+    pub members: Vec<Ipv4Addr>,
+    /// Cells.
+    pub window: u32,
+    /// Most payload of a frame.
+    pub chunk_bytes: u16,
+    /// Since it was made, over all CPUs.
+    #[serde(with = "words")]
+    pub counters: fb_counters,
+}
+
+impl Versions {
+    /// What this build speaks.
+    pub const CURRENT: Self =
+        Self { protocol: PROTOCOL_VERSION, interface: FB_INTF_VERSION, wire: FB_WIRE_VERSION };
+
+    /// Refuses a peer that speaks anything else.
+    pub fn check(&self, peer: &str) -> Result<()> {
+        if *self == Self::CURRENT {
+            return Ok(());
+        }
+        let text =
+            |v: &Self| format!("protocol {} maps {} frames {}", v.protocol, v.interface, v.wire);
+        Err(Error::new(
+            ErrorKind::Version,
+            format!(
+                "the {peer} has another version of foldback ({}; here: {}): install the same on both sides and restart the agent",
+                text(self),
+                text(&Self::CURRENT)
+            ),
+        ))
+    }
+}
+
+impl GroupSpec {
+    /// Whether a group can be like this at all.
+    pub fn check(&self) -> Result<()> {
+        let invalid = |why: String| Err(Error::new(ErrorKind::Invalid, why));
+        if self.token == 0 {
+            return invalid("the token of a group is random, not 0".into());
+        }
+        if self.members.is_empty() || self.members.len() > FB_MAX_MEMBERS as usize {
+            return invalid(format!(
+                "a group has 1 to {FB_MAX_MEMBERS} members, not {}",
+                self.members.len()
+            ));
+        }
+        if usize::from(self.self_index) >= self.members.len() {
+            return invalid(format!(
+                "member {} of {} does not exist",
+                self.self_index,
+                self.members.len()
+            ));
+        }
+        for (index, address) in self.members.iter().enumerate() {
+            if address.is_unspecified()
+                || address.is_loopback()
+                || address.is_multicast()
+                || address.is_broadcast()
+            {
+                return invalid(format!("{address} is not an address that another host can reach"));
+            }
+            if self.members.iter().take(index).any(|other| other == address) {
+                return invalid(format!("{address} is a member twice"));
+            }
+        }
+        if !self.window.is_power_of_two() || self.window > FB_MAX_WINDOW {
+            return invalid(format!(
+                "a window is a power of two up to {FB_MAX_WINDOW}, not {}",
+                self.window
+            ));
+        }
+        if self.chunk_bytes == 0 || u32::from(self.chunk_bytes) > FB_CHUNK_BYTES {
+            return invalid(format!(
+                "a chunk has 1 to {FB_CHUNK_BYTES} bytes, not {}",
+                self.chunk_bytes
+            ));
+        }
+        Ok(())
+    }
+
+    /// Address of this host's member.
+    pub fn own_address(&self) -> Option<Ipv4Addr> {
+        self.members.get(usize::from(self.self_index)).copied()
+    }
+}
+
+/// Most payload that fits into frames of an interface.
+pub fn max_chunk_bytes(mtu: u32) -> u16 {
+    mtu.saturating_sub(FRAME_OVERHEAD).min(FB_CHUNK_BYTES) as u16
+}
+
+/// Packs a packet.
+pub fn encode(message: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(message)
+        .map_err(|error| Error::new(ErrorKind::Connection, error.to_string()))
+}
+
+/// Unpacks a packet.
+pub fn decode<'de, T: Deserialize<'de>>(packet: &'de [u8]) -> Result<T> {
+    serde_json::from_slice(packet)
+        .map_err(|error| Error::new(ErrorKind::Invalid, format!("not understood: {error}")))
+}
+
+/// Counters travel as a list of numbers, in the order of the C header.
+mod words {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+    use crate::agent::pod;
+    use crate::bindings::fb_counters;
+
+    pub(super) fn serialize<S: Serializer>(
+        counters: &fb_counters,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
+        pod::counters_to_words(counters).serialize(out)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        input: D,
+    ) -> Result<fb_counters, D::Error> {
+        let words = Vec::<u64>::deserialize(input)?;
+        pod::counters_from_words(&words)
+            .ok_or_else(|| de::Error::invalid_length(words.len(), &"one number a counter"))
+    }
+}
+
+#[cfg(test)]
+#[path = "protocol_tests.rs"]
+mod tests;

@@ -1,0 +1,110 @@
+use super::*;
+
+fn spec() -> GroupSpec {
+    GroupSpec {
+        token: u64::MAX,
+        self_index: 1,
+        members: vec![Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)],
+        window: 64,
+        chunk_bytes: 1408,
+    }
+}
+
+#[test]
+fn requests_survive_the_round_trip() {
+    for request in [
+        Request::CreateGroup(spec()),
+        Request::DestroyGroup { slot: 3 },
+        Request::Counters { slot: 0 },
+        Request::Interface { address: Ipv4Addr::new(10, 1, 2, 3) },
+        Request::Status,
+        Request::Groups { from: 17 },
+    ] {
+        let packet = encode(&request).unwrap();
+        assert_eq!(decode::<Request>(&packet).unwrap(), request);
+        for end in 0..packet.len() {
+            assert!(decode::<Request>(&packet[..end]).is_err(), "a cut packet is no request");
+        }
+    }
+}
+
+#[test]
+fn the_largest_messages_fit_their_limits() {
+    let members: Vec<_> =
+        (0..FB_MAX_MEMBERS as u8).map(|i| Ipv4Addr::new(210, 210, 210, 100 + i)).collect();
+    let request = Request::CreateGroup(GroupSpec { members: members.clone(), ..spec() });
+    assert!(encode(&request).unwrap().len() <= MAX_REQUEST);
+
+    let words = vec![u64::MAX; crate::agent::pod::COUNTERS];
+    let group = GroupStatus {
+        slot: u32::MAX,
+        uid: u32::MAX,
+        pid: i32::MIN,
+        age_seconds: u64::MAX,
+        interface: "i".repeat(15),
+        hook: Hook::XdpGeneric,
+        self_index: 63,
+        members,
+        window: 4096,
+        chunk_bytes: 1408,
+        counters: crate::agent::pod::counters_from_words(&words).unwrap(),
+    };
+    let page = GroupsReply { groups: vec![group; GROUPS_PER_PAGE], next: Some(u32::MAX) };
+    assert!(encode(&Reply::Groups(page)).unwrap().len() <= MAX_REPLY);
+}
+
+#[test]
+fn unknown_words_are_refused_after_the_greeting_and_ignored_in_it() {
+    assert!(decode::<Request>(br#"{"destroy_group":{"slot":1,"force":true}}"#).is_err());
+    assert!(decode::<Request>(br#"{"shutdown":{}}"#).is_err());
+    assert!(decode::<Request>(br#"{"destroy_group":{"slot":-1}}"#).is_err());
+    assert!(decode::<Request>(br#"{"destroy_group":{"slot":1}} "status""#).is_err());
+    let later = br#"{"versions":{"protocol":9,"interface":1,"wire":1,"colour":3},"name":"x"}"#;
+    let hello: Hello = decode(later).unwrap();
+    assert_eq!(hello.versions.check("library").unwrap_err().kind(), ErrorKind::Version);
+}
+
+#[test]
+fn each_version_counts() {
+    let current = Versions::CURRENT;
+    assert!(current.check("agent").is_ok());
+    for other in [
+        Versions { protocol: current.protocol + 1, ..current },
+        Versions { interface: current.interface + 1, ..current },
+        Versions { wire: current.wire + 1, ..current },
+    ] {
+        assert_eq!(other.check("agent").unwrap_err().kind(), ErrorKind::Version);
+    }
+}
+
+#[test]
+fn impossible_groups_are_refused() {
+    assert!(spec().check().is_ok());
+    let twice = vec![Ipv4Addr::new(10, 0, 0, 1); 2];
+    let many = (0..65).map(|i| Ipv4Addr::new(10, 0, 1, i)).collect();
+    for bad in [
+        GroupSpec { token: 0, ..spec() },
+        GroupSpec { self_index: 2, ..spec() },
+        GroupSpec { members: vec![], self_index: 0, ..spec() },
+        GroupSpec { members: twice, ..spec() },
+        GroupSpec { members: many, ..spec() },
+        GroupSpec { members: vec![Ipv4Addr::LOCALHOST], self_index: 0, ..spec() },
+        GroupSpec { members: vec![Ipv4Addr::UNSPECIFIED], self_index: 0, ..spec() },
+        GroupSpec { members: vec![Ipv4Addr::new(224, 0, 0, 1)], self_index: 0, ..spec() },
+        GroupSpec { window: 0, ..spec() },
+        GroupSpec { window: 48, ..spec() },
+        GroupSpec { window: 8192, ..spec() },
+        GroupSpec { chunk_bytes: 0, ..spec() },
+        GroupSpec { chunk_bytes: 1409, ..spec() },
+    ] {
+        assert_eq!(bad.check().unwrap_err().kind(), ErrorKind::Invalid, "{bad:?}");
+    }
+}
+
+#[test]
+fn chunks_fit_the_mtu() {
+    assert_eq!(max_chunk_bytes(1500), 1408);
+    assert_eq!(max_chunk_bytes(9000), 1408);
+    assert_eq!(max_chunk_bytes(1400), 1308);
+    assert_eq!(max_chunk_bytes(68), 0);
+}

@@ -1,0 +1,142 @@
+//! The agent's loop: one thread, no call that waits for a client.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::geteuid;
+
+use crate::agent::connection::{Connection, Fate, welcome};
+use crate::agent::error::{Context, ErrorKind, Result};
+use crate::agent::host::{ConnectionId, Host};
+use crate::agent::options::Options;
+use crate::agent::protocol::Welcome;
+use crate::agent::socket::Socket;
+
+/// Rest after the process ran out of descriptors: new clients stay in the queue.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Whom an agent serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// Every user.
+    Everybody,
+    /// Its own user, and root.
+    OwnUser,
+}
+
+/// A loaded agent and its clients.
+pub(crate) struct Server {
+    listener: Socket,
+    audience: Audience,
+    welcome: Welcome,
+    host: Host,
+    connections: BTreeMap<ConnectionId, Connection>,
+    next_id: ConnectionId,
+    accept_after: Option<Instant>,
+}
+
+impl Server {
+    /// Loads the programs; the listener's queue fills meanwhile.
+    pub(crate) fn new(listener: Socket, audience: Audience, options: Options) -> Result<Self> {
+        let embedded = audience == Audience::OwnUser;
+        Ok(Self {
+            listener,
+            audience,
+            welcome: welcome(options.port, embedded),
+            host: Host::new(options)?,
+            connections: BTreeMap::new(),
+            next_id: 0,
+            accept_after: None,
+        })
+    }
+
+    /// Serves until `stop` can be read from.
+    pub(crate) fn run(&mut self, stop: BorrowedFd<'_>) -> Result<()> {
+        loop {
+            let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
+            let ready = self.wait(stop).context(ErrorKind::Kernel, || "waiting".into())?;
+            if ready.first().is_some_and(|ready| *ready) {
+                return Ok(());
+            }
+            for (id, ready) in ids.iter().zip(ready.iter().skip(2)) {
+                self.step(*id, *ready);
+            }
+            if ready.get(1).is_some_and(|ready| *ready) {
+                self.accept();
+            }
+        }
+    }
+
+    /// Which of stop, listener and the connections have something to do.
+    fn wait(&self, stop: BorrowedFd<'_>) -> nix::Result<Vec<bool>> {
+        let now = Instant::now();
+        let accept_after = self.accept_after.filter(|at| *at > now);
+        let full = self.connections.len() >= self.host.options().limits.connections;
+        let accepting =
+            if full || accept_after.is_some() { PollFlags::empty() } else { PollFlags::POLLIN };
+        let mut fds = vec![
+            PollFd::new(stop, PollFlags::POLLIN),
+            PollFd::new(self.listener.as_fd(), accepting),
+        ];
+        for connection in self.connections.values() {
+            fds.push(PollFd::new(connection.as_fd(), connection.interest()));
+        }
+        let deadline =
+            self.connections.values().filter_map(Connection::deadline).chain(accept_after).min();
+        let timeout = match deadline {
+            // Rounded up, lest the last millisecond be spent spinning.
+            Some(at) => {
+                PollTimeout::try_from(at.saturating_duration_since(now) + Duration::from_millis(1))
+                    .unwrap_or(PollTimeout::MAX)
+            }
+            None => PollTimeout::NONE,
+        };
+        match poll(&mut fds, timeout) {
+            Ok(_) => Ok(fds.iter().map(|fd| fd.revents().is_some_and(|e| !e.is_empty())).collect()),
+            Err(Errno::EINTR) => Ok(vec![false; fds.len()]),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn step(&mut self, id: ConnectionId, ready: bool) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let fate = match connection.deadline() {
+            _ if ready => connection.step(&mut self.host, &self.welcome),
+            Some(deadline) if deadline <= Instant::now() => Fate::Ends,
+            _ => Fate::Lives,
+        };
+        if fate == Fate::Ends {
+            self.connections.remove(&id);
+            self.host.disconnected(id);
+        }
+    }
+
+    fn accept(&mut self) {
+        let socket = match self.listener.accept() {
+            Ok(socket) => socket,
+            Err(Errno::EAGAIN | Errno::EINTR | Errno::ECONNABORTED) => return,
+            Err(error) => {
+                log::warn!("no new clients for a moment: {}", error.desc());
+                self.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
+                return;
+            }
+        };
+        let Ok(peer) = socket.peer() else { return };
+        let own = geteuid().as_raw();
+        if self.audience == Audience::OwnUser && peer.uid != own && peer.uid != 0 {
+            log::info!("user {} is not served by the embedded agent of user {own}", peer.uid);
+            return;
+        }
+        let theirs = self.connections.values().filter(|c| c.peer.uid == peer.uid).count();
+        if theirs >= self.host.options().limits.connections_per_user {
+            log::warn!("user {} has {theirs} connections, which is the limit", peer.uid);
+            return;
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        self.connections.insert(id, Connection::new(id, peer, socket));
+    }
+}

@@ -1,0 +1,111 @@
+//! The ranks of one host: they meet in shared memory, and one of them, the leader, goes on the wire.
+//!
+//! Collectives proceed in rounds of at most [`segment::BLOCK`] bytes, numbered alike by all local
+//! ranks. In a round, contributions go up (slots), are folded by the leader, folded with the other
+//! hosts' on the wire, and the result comes down. Waiting is by counters that only grow:
+//!
+//! * a rank fills its slot in round r only when the leader has read what it put there before;
+//! * the leader fills a result block, used every other round, only when every rank is done with it.
+#![allow(unsafe_code)]
+
+pub mod fold;
+pub mod segment;
+
+use segment::{Counter, Segment};
+
+/// This rank's place among those of its host.
+pub struct Leaf {
+    segment: Segment,
+    /// Our index; the leader's is 0.
+    me: usize,
+    ranks: usize,
+    round: u64,
+    /// Last round in which we used our slot.
+    slot_used: u64,
+}
+
+impl Leaf {
+    /// Rank `me` of `ranks`, on memory that all of them have.
+    pub fn new(segment: Segment, me: usize, ranks: usize) -> Self {
+        Self { segment, me, ranks, round: 0, slot_used: 0 }
+    }
+
+    /// Starts the next round. All local ranks do so for the same round of the same collective.
+    pub fn begin(&mut self) {
+        self.round += 1;
+    }
+
+    /// A rank that is not the leader gives its contribution.
+    ///
+    /// # Safety
+    /// `send` points to `bytes` readable bytes.
+    pub unsafe fn give(&mut self, send: *const u8, bytes: usize, wait: &mut dyn FnMut()) {
+        assert!(bytes <= segment::BLOCK);
+        while self.segment.get(Counter::Folded) < self.slot_used {
+            wait();
+        }
+        // SAFETY: the caller's promise; the leader does not read the slot now.
+        unsafe { std::ptr::copy_nonoverlapping(send, self.segment.slot(self.me), bytes) };
+        self.slot_used = self.round;
+        self.segment.set(Counter::Arrived(self.me), self.round);
+    }
+
+    /// A rank that is not the leader gets the result.
+    ///
+    /// # Safety
+    /// `recv` points to `bytes` writable bytes.
+    pub unsafe fn get(&self, recv: *mut u8, bytes: usize, wait: &mut dyn FnMut()) {
+        assert!(bytes <= segment::BLOCK);
+        while self.segment.get(Counter::Done) < self.round {
+            wait();
+        }
+        // SAFETY: the caller's promise; the leader leaves the block alone until we have read it.
+        unsafe { std::ptr::copy_nonoverlapping(self.segment.result(self.round), recv, bytes) };
+    }
+
+    /// A rank that is not the leader has ended its part of the round.
+    pub fn end(&self) {
+        self.segment.set(Counter::Read(self.me), self.round);
+    }
+
+    /// The leader takes the block of this round's result, once nobody reads what was in it.
+    pub fn take_result(&self, wait: &mut dyn FnMut()) -> *mut u8 {
+        for rank in 1..self.ranks {
+            while self.segment.get(Counter::Read(rank)) + 2 < self.round {
+                wait();
+            }
+        }
+        self.segment.result(self.round)
+    }
+
+    /// The leader waits for `rank`'s contribution, which may be read until [`Leaf::folded`].
+    pub fn await_slot(&self, rank: usize, bytes: usize, wait: &mut dyn FnMut()) -> &[u8] {
+        assert!(bytes <= segment::BLOCK);
+        while self.segment.get(Counter::Arrived(rank)) < self.round {
+            wait();
+        }
+        // SAFETY: the slot has a block's bytes, and its rank leaves it alone until `folded`.
+        unsafe { std::slice::from_raw_parts(self.segment.slot(rank), bytes) }
+    }
+
+    /// The leader has read all contributions of the round.
+    pub fn folded(&self) {
+        self.segment.set(Counter::Folded, self.round);
+    }
+
+    /// The leader ends the round: the result, if there is one, is there.
+    pub fn done(&self) {
+        self.segment.set(Counter::Folded, self.round);
+        self.segment.set(Counter::Done, self.round);
+    }
+
+    /// Number of local ranks.
+    pub fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// Whether this rank leads.
+    pub fn leads(&self) -> bool {
+        self.me == 0
+    }
+}

@@ -1,0 +1,181 @@
+//! Which MPI this is, and what its handles mean.
+
+use std::ffi::{CStr, c_int};
+
+use super::pmpi::{Handle, Pmpi, variable};
+use super::types::{OPS, TYPES, TypeInfo};
+
+/// Families of MPI with one binary interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Open MPI: handles are pointers to objects.
+    OpenMpi,
+    /// MPICH and its derivatives: handles are 32-bit integers.
+    Mpich,
+}
+
+/// What must be known of an MPI to read its callers' arguments.
+pub struct Abi {
+    /// Its family.
+    pub family: Family,
+    /// What it calls itself.
+    pub version: String,
+    /// `MPI_COMM_WORLD`.
+    pub comm_world: Handle,
+    /// `MPI_COMM_SELF`.
+    pub comm_self: Handle,
+    /// `MPI_BYTE`.
+    pub byte: Handle,
+    /// `MPI_IN_PLACE`.
+    pub in_place: usize,
+    /// `MPI_STATUS_IGNORE`.
+    pub status_ignore: usize,
+    /// `MPI_ANY_SOURCE`.
+    pub any_source: c_int,
+    /// Bits of a handle that mean something.
+    handle_mask: usize,
+    types: HandleMap<TypeInfo>,
+    ops: HandleMap<u8>,
+}
+
+impl Abi {
+    /// Recognises the MPI behind `pmpi`.
+    ///
+    /// Not by the name of its library: Debian's MPICH calls itself `libmpich.so`, others `libmpi.so`.
+    ///
+    /// # Errors
+    /// One line that says why this MPI is left alone.
+    pub fn detect(pmpi: &Pmpi) -> Result<Self, String> {
+        let version = pmpi.library_version();
+        if variable(c"ompi_mpi_comm_world").is_some() {
+            Self::open_mpi(pmpi, version)
+        } else if version.starts_with("MPICH") {
+            Ok(Self::mpich(pmpi, version))
+        } else {
+            Err(format!("unknown MPI \"{version}\""))
+        }
+    }
+
+    fn open_mpi(pmpi: &Pmpi, version: String) -> Result<Self, String> {
+        let object = |symbol: &CStr| {
+            variable(symbol).ok_or_else(|| format!("Open MPI without {}", symbol.to_string_lossy()))
+        };
+        let types = TYPES.iter().filter_map(|t| Some((variable(t.4)?, t)));
+        let ops = OPS.iter().filter_map(|op| Some((variable(op.2)?, op.0 as u8)));
+        Ok(Self {
+            family: Family::OpenMpi,
+            comm_world: object(c"ompi_mpi_comm_world")?,
+            comm_self: object(c"ompi_mpi_comm_self")?,
+            byte: object(c"ompi_mpi_byte")?,
+            in_place: 1,
+            status_ignore: 0,
+            any_source: -1,
+            handle_mask: usize::MAX,
+            types: known_types(pmpi, types),
+            ops: HandleMap::new(ops),
+            version,
+        })
+    }
+
+    fn mpich(pmpi: &Pmpi, version: String) -> Self {
+        let types = TYPES.iter().map(|t| (t.3 as usize, t));
+        let ops = OPS.iter().map(|op| (op.1 as usize, op.0 as u8));
+        Self {
+            family: Family::Mpich,
+            comm_world: 0x4400_0000,
+            comm_self: 0x4400_0001,
+            byte: 0x4c00_010d,
+            in_place: usize::MAX,
+            status_ignore: 1,
+            any_source: -2,
+            handle_mask: u32::MAX as usize,
+            types: known_types(pmpi, types),
+            ops: HandleMap::new(ops),
+            version,
+        }
+    }
+
+    /// A handle without what a caller may have left in the unused half of the register.
+    #[inline]
+    pub fn handle(&self, raw: usize) -> Handle {
+        raw & self.handle_mask
+    }
+
+    /// The datatype, if it is a named one that foldback knows.
+    #[inline]
+    pub fn datatype(&self, raw: usize) -> Option<TypeInfo> {
+        self.types.get(self.handle(raw))
+    }
+
+    /// The op (`enum fb_op`), if it is one that the kernel folds.
+    #[inline]
+    pub fn op(&self, raw: usize) -> Option<u8> {
+        self.ops.get(self.handle(raw))
+    }
+}
+
+/// The table's types by handle, sizes that the table leaves open filled in. Types that the MPI was
+/// built without (a size of 0, or an error) are left out.
+fn known_types<'a>(
+    pmpi: &Pmpi,
+    types: impl Iterator<Item = (Handle, &'a super::types::Row)>,
+) -> HandleMap<TypeInfo> {
+    HandleMap::new(types.filter_map(|(handle, &(class, size, signed, ..))| {
+        let size = if size == 0 { super::type_size(pmpi, handle)? as u8 } else { size };
+        let known = matches!(size, 1 | 2 | 4 | 8) || class == super::types::Class::Opaque;
+        (known && size > 0).then_some((handle, TypeInfo { class, size, signed }))
+    }))
+}
+
+/// A small map from handles, read at every call: open addressing, at most half full.
+struct HandleMap<V> {
+    slots: Vec<Option<(Handle, V)>>,
+}
+
+impl<V: Copy> HandleMap<V> {
+    fn new(entries: impl Iterator<Item = (Handle, V)>) -> Self {
+        let entries: Vec<_> = entries.collect();
+        let mut map = Self { slots: vec![None; (entries.len() * 2).next_power_of_two().max(8)] };
+        for (handle, value) in entries {
+            let mut at = map.home(handle);
+            while map.slots[at].is_some_and(|(other, _)| other != handle) {
+                at = (at + 1) % map.slots.len();
+            }
+            // Aliases of one handle (MPI_LONG_LONG, …) mean the same.
+            map.slots[at] = Some((handle, value));
+        }
+        map
+    }
+
+    fn home(&self, handle: Handle) -> usize {
+        // Fibonacci hashing, Knuth vol. 3, 6.4.
+        let hash = (handle as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        hash as usize & (self.slots.len() - 1)
+    }
+
+    #[inline]
+    fn get(&self, handle: Handle) -> Option<V> {
+        let mut at = self.home(handle);
+        while let Some((other, value)) = self.slots[at] {
+            if other == handle {
+                return Some(value);
+            }
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::HandleMap;
+
+    #[test]
+    fn finds_what_was_put_in_and_nothing_else() {
+        let map = HandleMap::new((0..40).map(|i| (0x7f00_0000_1000 + i * 512, i)));
+        for i in 0..40 {
+            assert_eq!(map.get(0x7f00_0000_1000 + i * 512), Some(i));
+            assert_eq!(map.get(0x7f00_0000_1001 + i * 512), None);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Who is where: this host's addresses and identity, and what follows from everyone's.
+
+use std::net::Ipv4Addr;
+
+use nix::net::if_::InterfaceFlags;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Network;
+
+/// Addresses that one rank tells the others, at most.
+const MOST_ADDRESSES: usize = 6;
+/// Networks inside a host, which look alike on all hosts and lead nowhere.
+const INTERNAL: [&str; 5] = ["docker", "virbr", "br-", "cni", "lxc"];
+
+/// Identity of this host: a network stack of a running kernel.
+pub fn host_id() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let stack = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+    format!("{} {}", boot.trim(), stack.display())
+}
+
+/// Name of this host, for people.
+pub fn host_name() -> String {
+    nix::unistd::gethostname().map_or_else(|_| "?".into(), |n| n.to_string_lossy().into_owned())
+}
+
+/// IPv4 addresses by which other hosts may reach this one, likeliest first.
+pub fn addresses(wanted: Option<Network>) -> Vec<Network> {
+    let default = default_interface();
+    let mut found: Vec<(bool, Network)> = Vec::new();
+    for interface in nix::ifaddrs::getifaddrs().into_iter().flatten() {
+        let up = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
+        let name = interface.interface_name.as_str();
+        if !interface.flags.contains(up)
+            || interface.flags.contains(InterfaceFlags::IFF_LOOPBACK)
+            || INTERNAL.iter().any(|prefix| name.starts_with(prefix))
+        {
+            continue;
+        }
+        let ipv4 = |a: Option<nix::sys::socket::SockaddrStorage>| {
+            Some(a?.as_sockaddr_in()?.ip())
+        };
+        let (Some(address), Some(mask)) = (ipv4(interface.address), ipv4(interface.netmask)) else {
+            continue;
+        };
+        let network = Network { address, prefix: u32::from(mask).count_ones() as u8 };
+        if wanted.is_none_or(|wanted| wanted.contains(address)) {
+            found.push((default.as_deref() != Some(name), network));
+        }
+    }
+    found.sort_by_key(|(later, _)| *later);
+    found.into_iter().map(|(_, network)| network).take(MOST_ADDRESSES).collect()
+}
+
+/// Interface of the default route.
+fn default_interface() -> Option<String> {
+    let routes = std::fs::read_to_string("/proc/net/route").ok()?;
+    routes.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (interface, destination) = (fields.next()?, fields.next()?);
+        (destination == "00000000").then(|| interface.to_owned())
+    })
+}
+
+/// The ranks of a communicator, by host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// For each host (member), its ranks in order; the first leads.
+    pub hosts: Vec<Vec<usize>>,
+}
+
+impl Layout {
+    /// Groups ranks by the identity of their hosts, hosts in the order of their first rank.
+    pub fn new<'a>(hosts: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut seen: Vec<(&str, Vec<usize>)> = Vec::new();
+        for (rank, host) in hosts.into_iter().enumerate() {
+            match seen.iter_mut().find(|(other, _)| *other == host) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => seen.push((host, vec![rank])),
+            }
+        }
+        Self { hosts: seen.into_iter().map(|(_, ranks)| ranks).collect() }
+    }
+
+    /// Member and place on its host, of a rank.
+    pub fn place(&self, rank: usize) -> Option<(usize, usize)> {
+        self.hosts.iter().enumerate().find_map(|(member, ranks)| {
+            ranks.iter().position(|other| *other == rank).map(|place| (member, place))
+        })
+    }
+}
+
+/// Chooses an address for each host: in the first network of the first host that all are in; else
+/// each host's first. `None` if some host has none.
+pub fn choose(candidates: &[&[Network]]) -> Option<Vec<Ipv4Addr>> {
+    let in_network = |network: &Network, host: &&[Network]| {
+        let same = |c: &&Network| c.prefix == network.prefix && network.contains(c.address);
+        host.iter().find(same).map(|c| c.address)
+    };
+    let common = candidates.first()?.iter().find_map(|network| {
+        candidates.iter().map(|host| in_network(network, host)).collect::<Option<Vec<_>>>()
+    });
+    common.or_else(|| candidates.iter().map(|host| host.first().map(|c| c.address)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn networks(list: &[&str]) -> Vec<Network> {
+        list.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn ranks_meet_by_host_and_the_first_leads() {
+        let layout = Layout::new(["b", "a", "b", "c", "a"]);
+        assert_eq!(layout.hosts, vec![vec![0, 2], vec![1, 4], vec![3]]);
+        assert_eq!(layout.place(4), Some((1, 1)));
+        assert_eq!(layout.place(5), None);
+    }
+
+    #[test]
+    fn hosts_talk_over_the_network_they_share() {
+        let one = networks(&["192.168.1.5/24", "10.0.0.1/16"]);
+        let two = networks(&["172.20.0.1/16", "10.0.3.7/16"]);
+        let chosen = choose(&[&one, &two]).unwrap();
+        assert_eq!(chosen, ["10.0.0.1", "10.0.3.7"].map(|a| a.parse::<Ipv4Addr>().unwrap()));
+    }
+
+    #[test]
+    fn routed_hosts_use_their_first_address_and_a_host_without_one_is_a_no() {
+        let (one, two) = (networks(&["192.168.1.5/24"]), networks(&["192.168.2.5/24"]));
+        assert!(choose(&[&one, &two]).is_some());
+        assert!(choose(&[&one, &[]]).is_none());
+    }
+}

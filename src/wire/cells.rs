@@ -1,0 +1,171 @@
+//! A group's cells, as its leader process sees them: shared memory written by the BPF programs.
+//!
+//! The layout and the states of a cell are in `bpf/intf.h`.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::bindings::{FB_KIND_BROADCAST, FB_KIND_CONTRIBUTION, fb_cell, fb_control, fb_frame};
+
+/// Where the cells are: a mapped BPF map, or plain memory in tests.
+///
+/// # Safety
+/// `base` points to `1 + window` elements of `struct fb_cell`, aligned to 8 bytes, that stay where
+/// they are for as long as the value lives, and are zeroed or written by foldback only.
+pub unsafe trait Memory {
+    /// First element (`struct fb_control`).
+    fn base(&self) -> *mut fb_cell;
+    /// Number of cells after it, a power of two.
+    fn window(&self) -> u32;
+}
+
+/// Cells of one group on one host.
+pub struct Cells<M> {
+    memory: M,
+    mask: u64,
+}
+
+impl<M: Memory> Cells<M> {
+    /// Takes the memory over.
+    pub fn new(memory: M) -> Self {
+        let mask = u64::from(memory.window()) - 1;
+        Self { memory, mask }
+    }
+
+    /// The memory itself.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// Cells in the window.
+    pub fn window(&self) -> u64 {
+        self.mask + 1
+    }
+
+    fn control(&self) -> *mut fb_control {
+        self.memory.base().cast()
+    }
+
+    fn cell(&self, seq: u64) -> *mut fb_cell {
+        // SAFETY: the index is at most `window`, within the memory (contract of `Memory`).
+        unsafe { self.memory.base().add(1 + (seq & self.mask) as usize) }
+    }
+
+    /// Tells the programs that every chunk up to `seq` is done with on this host.
+    pub fn set_consumed(&self, seq: u64) {
+        // SAFETY: the field is in the memory, aligned, and shared with programs that read it whole.
+        let consumed = unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).consumed) };
+        consumed.store(seq, Ordering::Release);
+    }
+
+    /// Members whose HELLO has arrived, one bit each.
+    pub fn heard(&self) -> u64 {
+        // SAFETY: as in `set_consumed`.
+        let heard = unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).heard) };
+        heard.load(Ordering::Acquire)
+    }
+
+    /// Whether chunk `seq` is there: its result, or its broadcast.
+    #[inline]
+    pub fn is_ready(&self, seq: u64) -> bool {
+        // SAFETY: the field is in the memory, aligned, and changed by atomic exchange only.
+        let ready = unsafe { AtomicU64::from_ptr(&raw mut (*self.cell(seq)).ready) };
+        ready.load(Ordering::Acquire) == seq
+    }
+
+    /// Of a ready chunk: the data, and up to which chunk every host is done (results only).
+    pub fn result(&self, seq: u64, length: usize) -> (&[u8], u64) {
+        debug_assert!(self.is_ready(seq) && length <= crate::bindings::FB_CHUNK_BYTES as usize);
+        let cell = self.cell(seq);
+        // SAFETY: a ready cell is not written again until this host says it is done with the chunk
+        // (window rule, docs/protocol.md), which takes `set_consumed`, after the borrow.
+        unsafe {
+            let data = std::slice::from_raw_parts((&raw const (*cell).data).cast::<u8>(), length);
+            (data, (*cell).consumed)
+        }
+    }
+
+    /// At the aggregator: whether `member`'s contribution to chunk `seq` has been folded.
+    pub fn has_arrived(&self, seq: u64, member: u8) -> bool {
+        let cell = self.cell(seq);
+        // SAFETY: aligned fields of the memory, written whole by the programs.
+        let (holds, arrived) = unsafe {
+            (
+                AtomicU64::from_ptr(&raw mut (*cell).seq).load(Ordering::Acquire),
+                AtomicU64::from_ptr(&raw mut (*cell).arrived).load(Ordering::Acquire),
+            )
+        };
+        holds == seq && arrived >> member & 1 == 1
+    }
+
+    /// Puts this host's contribution to a chunk that another host aggregates into its cell, from
+    /// where the kernel sends it again if asked. Returns the copy, to be sent from.
+    pub fn post_contribution(&self, frame: &fb_frame, payload: &[u8]) -> &[u8] {
+        self.post(frame, payload, FB_KIND_CONTRIBUTION as u8)
+    }
+
+    /// Puts a broadcast of this host into its cell, likewise.
+    pub fn post_broadcast(&self, frame: &fb_frame, payload: &[u8]) -> &[u8] {
+        self.post(frame, payload, FB_KIND_BROADCAST as u8)
+    }
+
+    fn post(&self, frame: &fb_frame, payload: &[u8], kind: u8) -> &[u8] {
+        assert!(payload.len() <= crate::bindings::FB_CHUNK_BYTES as usize);
+        let cell = self.cell(frame.seq);
+        // SAFETY: aligned fields of the memory. The lock keeps the programs out while the cell
+        // changes hands; they hold it for microseconds and never wait with it taken.
+        unsafe {
+            let lock = AtomicU32::from_ptr(&raw mut (*cell).lock);
+            while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+                std::hint::spin_loop();
+            }
+            (*cell).arrived = 0;
+            (*cell).consumed = frame.consumed;
+            (*cell).kind = kind;
+            (*cell).op = frame.op;
+            (*cell).type_ = frame.type_;
+            (*cell).target = frame.target;
+            (*cell).length = frame.length;
+            (*cell).flags = frame.flags;
+            (*cell).fanned_out = 1;
+            let data = (&raw mut (*cell).data).cast::<u8>();
+            std::ptr::copy_nonoverlapping(payload.as_ptr(), data, payload.len());
+            AtomicU64::from_ptr(&raw mut (*cell).seq).store(frame.seq, Ordering::Release);
+            if kind == FB_KIND_BROADCAST as u8 {
+                AtomicU64::from_ptr(&raw mut (*cell).ready).store(frame.seq, Ordering::Release);
+            }
+            lock.store(0, Ordering::Release);
+            std::slice::from_raw_parts(data, payload.len())
+        }
+    }
+}
+
+/// Cells in a mapped BPF map.
+pub struct Mapped {
+    map: memmap2::MmapMut,
+    window: u32,
+}
+
+impl Mapped {
+    /// Maps the cells that the agent handed over.
+    ///
+    /// # Errors
+    /// What `mmap` says.
+    pub fn new(cells: &std::os::fd::OwnedFd, window: u32) -> std::io::Result<Self> {
+        let bytes = (1 + window as usize) * size_of::<fb_cell>();
+        // SAFETY: the file is a BPF array made for this group alone; it cannot shrink.
+        let map = unsafe { memmap2::MmapOptions::new().len(bytes).map_mut(cells)? };
+        Ok(Self { map, window })
+    }
+}
+
+// SAFETY: the map has 1 + window elements, page-aligned, for as long as it lives.
+unsafe impl Memory for Mapped {
+    fn base(&self) -> *mut fb_cell {
+        self.map.as_ptr().cast_mut().cast()
+    }
+
+    fn window(&self) -> u32 {
+        self.window
+    }
+}

@@ -1,0 +1,271 @@
+//! The user-space side of the protocol: chunks, windows, waiting, asking again.
+//!
+//! One [`Wire`] is one member of one group. It sends frames through a [`Fabric`] and finds what
+//! comes back in [`cells::Cells`]; everything between is done by the kernel (`bpf/cell.h`). It never
+//! blocks: [`Wire::poll`] does what can be done and says whether the transfer is over, so that the
+//! same code serves blocking calls and a simulated cluster in one thread.
+//!
+//! The rules (proofs in `docs/protocol.md`):
+//!
+//! * Chunks of all transfers of a group are numbered by one sequence, alike on every member.
+//! * A chunk is *started* here (sent, posted) only if the cell it takes is free on every member,
+//!   `seq <= cleared + window`, where `cleared` is what the last seen result said all members are
+//!   done with.
+//! * Chunks whose result does not come to everyone (Reduce, Bcast) teach nobody `cleared`; so after
+//!   half a window without one that does, a *sync* is put in: an empty chunk whose result goes to all.
+//!   It is waited for only when the next one is due, or the window is used up.
+
+pub mod cells;
+pub mod socket;
+mod transfer;
+
+pub use transfer::{Buffers, Kind, Transfer};
+
+use std::time::{Duration, Instant};
+
+use crate::bindings as b;
+use cells::{Cells, Memory};
+
+/// Sends frames. Losing one is no error; the protocol asks again.
+pub trait Fabric {
+    /// Sends `frame` and `payload` towards `member`.
+    fn send(&mut self, member: u8, frame: &b::fb_frame, payload: &[u8]);
+}
+
+/// Who we are in which group.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity {
+    /// The group's random token.
+    pub token: u64,
+    /// Number of members, 2 to `FB_MAX_MEMBERS`.
+    pub members: u8,
+    /// Our index.
+    pub me: u8,
+    /// Most payload of a frame, a multiple of 8.
+    pub chunk_bytes: u16,
+}
+
+/// How long to wait before asking for a missing chunk, at first and at most.
+const PATIENCE: Duration = Duration::from_millis(2);
+const PATIENCE_MAX: Duration = Duration::from_millis(128);
+/// Chunks of a transfer under way at once. More would only fill the receivers' queues, where the
+/// surplus is dropped.
+const IN_FLIGHT: u64 = 64;
+
+/// One member of a group.
+pub struct Wire<M, F> {
+    /// Cells of this host.
+    pub cells: Cells<M>,
+    /// The way out.
+    pub fabric: F,
+    identity: Identity,
+    /// The next chunk's number.
+    next_seq: u64,
+    /// The last chunk whose result goes to all.
+    last_sync: u64,
+    /// A sync that has not been seen to end yet.
+    open_sync: Option<u64>,
+    /// Every chunk up to here is done with on all members.
+    cleared: u64,
+    /// Every chunk up to here is done with on this host, a pending sync apart.
+    done: u64,
+    patience: Duration,
+    ask_at: Option<Instant>,
+    /// The last sync of all, once [`Wire::farewell`] has started it.
+    parting: Option<u64>,
+    /// Times something was asked for again.
+    pub asked: u64,
+}
+
+impl<M: Memory, F: Fabric> Wire<M, F> {
+    /// A member that has not sent anything yet.
+    pub fn new(cells: Cells<M>, fabric: F, identity: Identity) -> Self {
+        Self {
+            cells,
+            fabric,
+            identity,
+            next_seq: 1,
+            last_sync: 0,
+            open_sync: None,
+            cleared: 0,
+            done: 0,
+            patience: PATIENCE,
+            ask_at: None,
+            parting: None,
+            asked: 0,
+        }
+    }
+
+    /// Who this is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Announces this member to all others, who learn its MAC address from the frame.
+    pub fn hello(&mut self) {
+        for member in 0..self.identity.members {
+            if member != self.identity.me {
+                let frame = b::fb_frame { seq: 1, ..self.frame(b::FB_KIND_HELLO) };
+                self.fabric.send(member, &frame, &[]);
+            }
+        }
+    }
+
+    /// Whether every other member's HELLO has arrived.
+    pub fn heard_all(&self) -> bool {
+        let all = u64::MAX >> (64 - u32::from(self.identity.members));
+        self.cells.heard() | 1 << self.identity.me == all
+    }
+
+    /// Takes leave of the group: one more sync, by which all members learn that all are done with
+    /// everything. To be called until it says true; nothing else may be started after it.
+    pub fn farewell(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        let moved = self.harvest_sync();
+        if self.open_sync.is_none() {
+            match self.parting {
+                Some(_) => return true,
+                None if self.may_start() => {
+                    self.parting = Some(self.next_seq);
+                    self.start_sync();
+                }
+                None => {}
+            }
+        }
+        if moved {
+            self.made_progress();
+        } else if let (true, Some(seq)) = (self.out_of_patience(now()), self.open_sync) {
+            self.ask_for_sync(seq);
+        }
+        false
+    }
+
+    fn frame(&self, kind: b::fb_kind) -> b::fb_frame {
+        b::fb_frame {
+            magic: b::FB_WIRE_MAGIC,
+            version: b::FB_WIRE_VERSION as u8,
+            kind: kind as u8,
+            token: self.identity.token,
+            consumed: self.consumed(),
+            source: self.identity.me,
+            ..Default::default()
+        }
+    }
+
+    /// Every chunk up to here is done with on this host.
+    fn consumed(&self) -> u64 {
+        self.open_sync.map_or(self.done, |sync| self.done.min(sync - 1))
+    }
+
+    fn set_done(&mut self, seq: u64) {
+        self.done = seq;
+        self.cells.set_consumed(self.consumed());
+    }
+
+    fn saw_cleared(&mut self, cleared: u64) {
+        self.cleared = self.cleared.max(cleared);
+    }
+
+    /// The member that aggregates chunk `seq`, where any may: all take turns.
+    fn aggregator(&self, seq: u64) -> u8 {
+        (seq % u64::from(self.identity.members)) as u8
+    }
+
+    /// Any member but us, to address frames to that our own egress program takes.
+    fn other(&self) -> u8 {
+        (self.identity.me + 1) % self.identity.members
+    }
+
+    /// Whether the cell of the next chunk is free everywhere; and, for progress, whether what we can
+    /// say of ourselves is recent enough to move the window on: nothing may be started far beyond a
+    /// sync that has not been seen to end, or all could use the window up with frames that say so.
+    fn may_start(&self) -> bool {
+        let window = self.cells.window();
+        self.next_seq <= self.cleared + window
+            && self.open_sync.is_none_or(|sync| self.next_seq - sync < window / 2)
+    }
+
+    fn sync_is_due(&self) -> bool {
+        self.next_seq - self.last_sync > self.cells.window() / 2
+    }
+
+    /// Contributes to a star chunk.
+    fn contribute(&mut self, mut frame: b::fb_frame, payload: &[u8]) {
+        frame.length = payload.len() as u16;
+        if frame.target == self.identity.me {
+            self.fabric.send(self.other(), &frame, payload);
+        } else {
+            let posted = self.cells.post_contribution(&frame, payload);
+            self.fabric.send(frame.target, &frame, posted);
+        }
+    }
+
+    fn sync_frame(&self, seq: u64) -> b::fb_frame {
+        b::fb_frame {
+            seq,
+            target: self.aggregator(seq),
+            flags: b::FB_FLAG_RESULT_TO_ALL as u8,
+            ..self.frame(b::FB_KIND_CONTRIBUTION)
+        }
+    }
+
+    fn start_sync(&mut self) {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        self.last_sync = seq;
+        self.contribute(self.sync_frame(seq), &[]);
+        self.open_sync = Some(seq);
+    }
+
+    /// Sees whether the pending sync has ended.
+    fn harvest_sync(&mut self) -> bool {
+        match self.open_sync {
+            Some(seq) if self.cells.is_ready(seq) => {
+                let (_, cleared) = self.cells.result(seq, 0);
+                self.saw_cleared(cleared);
+                self.open_sync = None;
+                self.cells.set_consumed(self.consumed());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn made_progress(&mut self) {
+        self.patience = PATIENCE;
+        self.ask_at = None;
+    }
+
+    /// Whether it is time to ask for what is missing.
+    fn out_of_patience(&mut self, now: Instant) -> bool {
+        match self.ask_at {
+            None => {
+                self.ask_at = Some(now + self.patience);
+                false
+            }
+            Some(at) if now < at => false,
+            Some(_) => {
+                self.patience = (self.patience * 2).min(PATIENCE_MAX);
+                self.ask_at = Some(now + self.patience);
+                true
+            }
+        }
+    }
+
+    /// Asks `target` for what it holds of chunk `seq`.
+    fn ask(&mut self, seq: u64, target: u8) {
+        self.asked += 1;
+        let frame = b::fb_frame { seq, target, ..self.frame(b::FB_KIND_PULL) };
+        let to = if target == self.identity.me { self.other() } else { target };
+        self.fabric.send(to, &frame, &[]);
+    }
+
+    fn ask_for_sync(&mut self, seq: u64) {
+        let target = self.aggregator(seq);
+        if target == self.identity.me && !self.cells.has_arrived(seq, target) {
+            self.contribute(self.sync_frame(seq), &[]);
+        }
+        self.ask(seq, target);
+    }
+}
+
+
