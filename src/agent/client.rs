@@ -13,10 +13,11 @@ use crate::agent::address::SocketAddress;
 use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::hook::Hook;
 use crate::agent::protocol::{
-    GroupSpec, GroupStatus, Hello, InterfaceReply, MAX_REPLY, Reply, Request, Status, Versions,
-    Welcome, decode, encode,
+    GroupStatus, Hello, InterfaceReply, MAX_REPLY, Reply, Request, Status, Versions, Welcome,
+    decode, encode,
 };
 use crate::agent::socket::{Packet, Socket};
+use crate::agent::spec::GroupSpec;
 use crate::bindings::fb_counters;
 
 /// An agent that just starts is still loading its programs.
