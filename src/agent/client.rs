@@ -176,9 +176,8 @@ fn converse(socket: &Socket, request: &[u8], end: Instant) -> nix::Result<Option
     loop {
         match socket.receive(MAX_REPLY, true) {
             Err(Errno::EAGAIN) => socket.wait(PollFlags::POLLIN, end)?,
-            Err(Errno::EINTR) => {}
-            // It went with something of ours unread.
-            Err(Errno::ECONNRESET) => return Ok(None),
+            // ECONNRESET: it hung up with something of ours unread; what it said comes next.
+            Err(Errno::EINTR | Errno::ECONNRESET) => {}
             other => return other,
         }
     }
