@@ -30,7 +30,8 @@ static __always_inline struct fb_counters *fb_counters_of(__u32 slot)
 	return bpf_map_lookup_elem(&counters, &slot);
 }
 
-/* Finds the group that the frame's token names, and its counters. */
+/* Finds the group that the frame's token names, and its counters. A frame of no group is passed on:
+ * a second agent may have its programs behind ours. */
 static __always_inline int fb_find_group(struct fb_context *c)
 {
 	c->group = bpf_map_lookup_elem(&groups, &c->frame->token);
@@ -38,7 +39,7 @@ static __always_inline int fb_find_group(struct fb_context *c)
 		struct fb_counters *none = fb_counters_of(FB_MAX_GROUPS);
 
 		if (none)
-			none->drop_no_group++;
+			none->no_group++;
 		return -1;
 	}
 	c->counters = fb_counters_of(c->group->slot);
@@ -60,14 +61,11 @@ static __always_inline int fb_find_cell(struct fb_context *c)
 	return c->control && c->cell && c->scratch ? 0 : -1;
 }
 
-/* Finds the group of a frame from the wire; -1, and counted, if the frame is not from a member's
+/* Judges a frame from the wire, whose group is known; -1, and counted, if it is not from a member's
  * address to this host's, or no sense can be made of it here. */
 static __always_inline int fb_admit(const struct fb_headers *headers, struct fb_context *c)
 {
 	const struct fb_frame *frame = c->frame;
-
-	if (fb_find_group(c))
-		return -1;
 
 	const struct fb_group *group = c->group;
 	__u8 source = frame->source & (FB_MAX_MEMBERS - 1),

@@ -100,7 +100,7 @@ struct fb_control {
 	X(drop_lock, "dropped: the cell stayed locked")                                            \
 	X(drop_no_mac, "not sent: MAC address of the member not learnt yet")                       \
 	X(drop_kernel, "dropped: a kernel helper refused")                                         \
-	X(drop_no_group, "dropped: token of no group here (counted for the host)")
+	X(no_group, "passed on: token of no group here (counted for the host)")
 
 /* Value of the per-CPU map `counters`; element FB_MAX_GROUPS counts for no group. */
 struct fb_counters {

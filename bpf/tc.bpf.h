@@ -213,6 +213,8 @@ static __always_inline int fb_ingress(struct __sk_buff *skb)
 	if (!fb_tc_headers(skb, &headers))
 		return FB_TC_NEXT;
 	frame = headers.frame;
+	if (fb_find_group(&c))
+		return FB_TC_NEXT;
 	if (fb_admit(&headers, &c))
 		return FB_TC_TAKEN;
 	c.counters->frames_in++;
@@ -242,7 +244,7 @@ static __always_inline int fb_egress(struct __sk_buff *skb)
 		return FB_TC_NEXT;
 	frame = headers.frame;
 	if (fb_find_group(&c))
-		return FB_TC_TAKEN;
+		return FB_TC_NEXT;
 	if (bpf_get_socket_uid(skb) != c.group->uid) {
 		c.counters->drop_uid++;
 		return FB_TC_TAKEN;

@@ -20,6 +20,8 @@ static __always_inline int fb_xdp(struct xdp_md *xdp)
 	frame = headers.frame;
 	if (frame.kind == FB_KIND_PULL || frame.kind == FB_KIND_HELLO)
 		return XDP_PASS;
+	if (fb_find_group(&c))
+		return XDP_PASS;
 	if (fb_admit(&headers, &c))
 		return XDP_DROP;
 	if (fb_find_cell(&c))

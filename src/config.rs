@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bindings::{FB_CHUNK_BYTES, FB_MAX_WINDOW};
+use crate::bindings::FB_MAX_WINDOW;
 
 /// The collectives that foldback takes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -145,12 +145,6 @@ fn max_bytes(text: &str) -> Option<[usize; 4]> {
         limits[Collective::ALL.iter().position(of)?] = bytes.trim().parse().ok()?;
     }
     Some(limits)
-}
-
-/// Bytes of payload of a frame that fits an MTU: whole elements of any size.
-pub fn chunk_bytes_of_mtu(mtu: u32) -> u16 {
-    let overhead = 20 + 8 + crate::bindings::FB_FRAME_BYTES;
-    (mtu.saturating_sub(overhead).min(FB_CHUNK_BYTES) & !7) as u16
 }
 
 /// An IPv4 network.

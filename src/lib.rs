@@ -1,5 +1,29 @@
 //! foldback: fold in the kernel, fall back to MPI.
+//!
+//! ```text
+//!  program ── MPI_Allreduce ─▶ preload ─▶ dispatch ── not eligible ─▶ mpi (the real one)
+//!                                           │ eligible
+//!                                 runtime ─ group ─ leaf        ranks of this host
+//!                                           │
+//!                                          wire ── sendmsg ─▶ tc egress ─▶ other hosts
+//!                                           ▲                                   │
+//!                                           └──── cells ◀──── tc ingress, xdp ◀─┘
+//! ```
+//!
+//! `setup` makes groups, with the help of the `agent`, which has the privileges. `docs/architecture.md`
+//! explains; `docs/protocol.md` proves.
+
 pub mod agent;
 pub mod bindings;
 pub mod config;
+mod dispatch;
+mod eligibility;
+mod group;
+pub mod leaf;
+pub mod mpi;
+mod preload;
+mod runtime;
+mod setup;
+pub mod stats;
+mod wait;
 pub mod wire;

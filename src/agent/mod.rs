@@ -34,7 +34,7 @@ pub mod probe;
 mod programs;
 mod protocol;
 mod server;
-mod socket;
+pub(crate) mod socket;
 mod spec;
 mod sweep;
 mod sys;

@@ -1,0 +1,50 @@
+# Everything from scratch, on Debian 12 with Rust and gcc:
+#
+#   make test    make demo
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+FOLDBACK := target/release/foldback
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build lint test test-quick test-long test-kernels bench demo install clean
+
+help: ## this text
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: ## install missing packages (as root; nothing to do if none is missing)
+	@scripts/setup.sh
+
+build: setup ## library, command line and MPI test programs
+	$(CARGO) build --release
+	@$(MAKE) --no-print-directory -s -C mpi-tests
+
+lint: setup ## formatting, clippy, generated header, scripts
+	@scripts/lint.sh
+
+test: build ## all tests but the long ones: those run a slice (as root)
+	@scripts/test.sh slice
+
+test-quick: build ## tests without the long ones (as root)
+	@scripts/test.sh quick
+
+test-long: build ## the long tests alone, in full (as root)
+	@scripts/test.sh long
+
+test-kernels: build ## boot Debian 12's kernel and run the packet fixtures there
+	@scripts/setup.sh kernels
+	@scripts/test-kernels.sh
+
+bench: build ## compare with the real MPI; tables and charts in target/bench (as root)
+	$(FOLDBACK) bench --out target/bench $(BENCH)
+
+demo: build ## four hosts, two MPIs, with and without foldback; results in target/demo (as root)
+	@scripts/demo.sh
+
+install: build ## to PREFIX, /usr/local by default
+	install -D -m 755 $(FOLDBACK) $(DESTDIR)$(PREFIX)/bin/foldback
+	install -D -m 755 target/release/libfoldback.so $(DESTDIR)$(PREFIX)/lib/libfoldback.so
+	install -D -m 644 include/foldback.h $(DESTDIR)$(PREFIX)/include/foldback.h
+
+clean: ## forget all builds
+	$(CARGO) clean

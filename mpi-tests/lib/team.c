@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+#include "team.h"
+
+#include <stdlib.h>
+
+#include "program.h"
+
+struct team team_of(MPI_Comm comm, const char *name)
+{
+	struct team team = {.name = name, .comm = comm};
+	MPI_Group group, world;
+	int *ranks;
+
+	MPI_Comm_rank(comm, &team.rank);
+	MPI_Comm_size(comm, &team.size);
+	team.world = malloc((size_t)team.size * sizeof(int));
+	ranks = malloc((size_t)team.size * sizeof(int));
+	for (int i = 0; i < team.size; i++)
+		ranks[i] = i;
+	MPI_Comm_group(comm, &group);
+	MPI_Comm_group(MPI_COMM_WORLD, &world);
+	MPI_Group_translate_ranks(group, team.size, ranks, world, team.world);
+	MPI_Group_free(&group);
+	MPI_Group_free(&world);
+	free(ranks);
+	return team;
+}
+
+static struct team split(const char *name, int color, int key)
+{
+	MPI_Comm comm;
+
+	MPI_Comm_split(MPI_COMM_WORLD, color, key, &comm);
+	return team_of(comm, name);
+}
+
+/* Sets the number of hosts of all teams. By PMPI, which no interposed library counts. */
+static void count_hosts(struct team teams[TEAMS])
+{
+	int *leader = malloc((size_t)world_size * sizeof(int)), mine = world_rank;
+	MPI_Comm host;
+
+	PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+	PMPI_Bcast(&mine, 1, MPI_INT, 0, host);
+	PMPI_Allgather(&mine, 1, MPI_INT, leader, 1, MPI_INT, MPI_COMM_WORLD);
+	PMPI_Comm_free(&host);
+	for (int i = 0; i < TEAMS; i++) {
+		char *seen = calloc((size_t)world_size, 1);
+
+		for (int rank = 0; rank < teams[i].size; rank++) {
+			teams[i].hosts += !seen[leader[teams[i].world[rank]]];
+			seen[leader[teams[i].world[rank]]] = 1;
+		}
+		free(seen);
+	}
+	free(leader);
+}
+
+void teams_make(struct team teams[TEAMS])
+{
+	int rank = world_rank;
+	MPI_Comm duplicate;
+
+	MPI_Comm_dup(MPI_COMM_WORLD, &duplicate);
+	teams[TEAM_WORLD] = team_of(MPI_COMM_WORLD, "MPI_COMM_WORLD");
+	teams[TEAM_DUPLICATE] = team_of(duplicate, "a duplicate");
+	teams[TEAM_REVERSED] = split("all reversed", 0, -rank);
+	teams[TEAM_PARITY] = split("even and odd", rank % 2, rank);
+	teams[TEAM_HALVES] = split("halves reversed", 2 * rank < world_size, -rank);
+	teams[TEAM_BUT_ONE] = split("all but rank 0", rank == 0, rank);
+	teams[TEAM_SELF] = team_of(MPI_COMM_SELF, "MPI_COMM_SELF");
+	count_hosts(teams);
+}
+
+void teams_free(struct team teams[TEAMS])
+{
+	for (int i = 0; i < TEAMS; i++) {
+		free(teams[i].world);
+		if (i != TEAM_WORLD && i != TEAM_SELF)
+			MPI_Comm_free(&teams[i].comm);
+	}
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The communicators that tests use. Every rank of MPI_COMM_WORLD is in one team of each kind. */
+#ifndef TEAM_H
+#define TEAM_H
+
+#include <mpi.h>
+
+enum {
+	TEAM_WORLD,
+	TEAM_DUPLICATE,
+	TEAM_REVERSED, /* all ranks, in reversed order */
+	TEAM_PARITY,   /* even and odd ranks */
+	TEAM_HALVES,   /* lower and upper ranks, reversed */
+	TEAM_BUT_ONE,  /* all but rank 0, who is alone */
+	TEAM_SELF,
+	TEAMS,
+};
+
+struct team {
+	const char *name;
+	MPI_Comm comm;
+	int rank;
+	int size;
+	int *world; /* ranks in MPI_COMM_WORLD */
+	int hosts;  /* how many the ranks are on; only set by teams_make() */
+};
+
+void teams_make(struct team teams[TEAMS]);
+void teams_free(struct team teams[TEAMS]);
+
+/* A team of a communicator that the caller owns. */
+struct team team_of(MPI_Comm comm, const char *name);
+
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * A long stream of small collectives, as fast as they go: the soak under loss, duplication and
+ * reordering. Answers have a closed form, so that checking costs next to nothing.
+ */
+#include <mpi.h>
+
+#include "program.h"
+#include "random.h"
+#include "team.h"
+
+enum { MOST = 512 }; /* longs: 4 KiB, three chunks */
+
+static long seed = 1, calls = 100000, stall = 60;
+
+static const struct option_spec options[] = {
+    {"--seed", OPTION_NUMBER, &seed, "of the choices (1)"},
+    {"--calls", OPTION_NUMBER, &calls, "how many collectives (100000)"},
+    {"--stall", OPTION_NUMBER, &stall, "seconds that 1000 calls may take (60)"},
+    {0},
+};
+
+static long mine[MOST], result[MOST];
+
+static void expect(long call, const char *what, int i, long want)
+{
+	if (result[i] != want)
+		fail("call %ld: %s: index %d is %ld, want %ld (seed %ld)", call, what, i, result[i],
+		     want, seed);
+}
+
+/* Rank r brings call + r (i + 1) at index i. */
+static void bring(const struct team *team, long call, int count)
+{
+	for (int i = 0; i < count; i++) {
+		mine[i] = call + (long)team->rank * (i + 1);
+		result[i] = -1;
+	}
+}
+
+static void check_sum(const struct team *team, long call, const char *what, int count)
+{
+	long n = team->size;
+
+	for (int i = 0; i < count; i++)
+		expect(call, what, i, n * call + n * (n - 1) / 2 * (i + 1));
+}
+
+static void check_max(const struct team *team, long call, const char *what, int count)
+{
+	for (int i = 0; i < count; i++)
+		expect(call, what, i, call + (long)(team->size - 1) * (i + 1));
+}
+
+static void one(const struct team *teams, long call)
+{
+	struct random random = random_start((uint64_t)seed, (uint64_t)call, 0);
+	uint64_t kind = random_below(&random, 100);
+	uint64_t where = random_below(&random, 10);
+	const struct team *team = &teams[where < 7   ? TEAM_WORLD
+					 : where < 9 ? TEAM_REVERSED
+						     : TEAM_PARITY];
+	/* Mostly a few elements; one call in eight up to all. */
+	int count = 1 + (int)random_below(&random, random_below(&random, 8) ? 8 : MOST);
+	int root = (int)(random_next(&random) % (uint64_t)team->size);
+
+	bring(team, call, count);
+	if (kind < 35) {
+		MPI_Allreduce(mine, result, count, MPI_LONG, MPI_SUM, team->comm);
+		check_sum(team, call, "Allreduce MPI_SUM", count);
+	} else if (kind < 50) {
+		MPI_Allreduce(mine, result, count, MPI_LONG, MPI_MAX, team->comm);
+		check_max(team, call, "Allreduce MPI_MAX", count);
+	} else if (kind < 65) {
+		MPI_Reduce(mine, result, count, MPI_LONG, MPI_SUM, root, team->comm);
+		if (team->rank == root)
+			check_sum(team, call, "Reduce MPI_SUM", count);
+	} else if (kind < 85) {
+		for (int i = 0; i < count && team->rank == root; i++)
+			result[i] = call * (i + 1);
+		MPI_Bcast(result, count, MPI_LONG, root, team->comm);
+		for (int i = 0; i < count; i++)
+			expect(call, "Bcast", i, call * (i + 1));
+	} else {
+		MPI_Barrier(team->comm);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct team teams[TEAMS];
+	double start, longest = 0, last;
+
+	program_start("stream", &argc, &argv, options);
+	teams_make(teams);
+	start = last = now();
+	for (long call = 0; call < calls; call++) {
+		if (call % 1000 == 0)
+			watch((unsigned)stall, "calls %ld to %ld, seed %ld", call, call + 999,
+			      seed);
+		one(teams, call);
+		if (call % 10000 == 9999)
+			say("stream: %ld calls, %.1f s", call + 1, now() - start);
+		if (now() - last > longest)
+			longest = now() - last;
+		last = now();
+	}
+	watch((unsigned)stall, "MPI_Finalize");
+	say("stream: %ld calls ok, %d ranks, seed %ld, %.1f s, longest call %.1f ms", calls,
+	    world_size, seed, now() - start, longest * 1e3);
+	teams_free(teams);
+	MPI_Finalize();
+	return 0;
+}

@@ -1,0 +1,34 @@
+#!/bin/sh
+# Everything that can be wrong with the text of the sources. Ends with "lint: ok".
+set -eu
+cd "$(dirname "$0")/.."
+
+step() {
+	echo "lint: $*" >&2
+}
+
+step rustfmt
+cargo fmt --check
+
+step clippy
+cargo clippy --release --all-targets --quiet -- -D warnings
+
+step clang-format
+# include/foldback.h is cbindgen's.
+git ls-files -z 'bpf/*.[ch]' 'mpi-tests/**.[ch]' 'benchmarks/*.[ch]' |
+	xargs -0 clang-format --dry-run -Werror
+
+step shellcheck
+git ls-files -z 'scripts/*.sh' .ci/run | xargs -0 shellcheck
+
+# build.rs writes the header of the code as it is; the one checked in must be the same.
+if [ -e include/foldback.h ]; then
+	step include/foldback.h
+	cargo build --release --quiet
+	if ! diff -u include/foldback.h target/foldback.h; then
+		echo "lint: include/foldback.h is out of date: cp target/foldback.h include/" >&2
+		exit 1
+	fi
+fi
+
+echo "lint: ok"

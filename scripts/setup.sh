@@ -1,0 +1,58 @@
+#!/bin/sh
+# Installs what is missing to build, test and measure foldback on Debian 12 (and other releases
+# with apt and the same package names). Does nothing, and needs no privilege, if all is there.
+#
+#   scripts/setup.sh            build, tests, benchmarks, demo
+#   scripts/setup.sh kernels    that, and what scripts/test-kernels.sh needs
+set -eu
+
+# BPF: compiler, its headers, and libelf and zlib to link statically; libclang for bindgen.
+packages="gcc make pkg-config clang llvm clang-format libclang-dev libelf-dev zlib1g-dev"
+packages="$packages libbpf-dev linux-libc-dev"
+# Both MPIs, as Debian ships them.
+packages="$packages openmpi-bin libopenmpi-dev mpich libmpich-dev gfortran"
+# The lab, and looking into it.
+packages="$packages iproute2 ethtool bpftool gdb"
+# make lint
+packages="$packages shellcheck"
+
+kernel_packages="qemu-system-x86 busybox-static cpio kmod"
+
+die() {
+	echo "setup: $*" >&2
+	exit 1
+}
+
+case "${1-}" in
+'') ;;
+kernels) packages="$packages $kernel_packages" ;;
+*) die "unknown argument $1" ;;
+esac
+
+if ! command -v cargo >/dev/null; then
+	die "no cargo: install Rust 1.88 or later (https://rustup.rs), then try again"
+fi
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+	die "no apt here; install by other means what these packages of Debian hold: $packages"
+fi
+
+missing=
+for package in $packages; do
+	state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+	[ "$state" = installed ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" -ne 0 ]; then
+	die "missing packages; as root: apt-get install$missing"
+fi
+echo "setup: installing$missing"
+export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# shellcheck disable=SC2086 # a list of words
+if ! { apt-get -q update && apt-get -qy install --no-install-recommends $missing; } >"$log" 2>&1
+then
+	tail -n 20 "$log" >&2
+	die "apt-get failed; its last lines are above"
+fi

@@ -1,0 +1,312 @@
+//! The state of foldback in this process: one MPI, one agent, a group for each communicator.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use crate::config::Config;
+use crate::group::{Group, Member};
+use crate::mpi::Mpi;
+use crate::mpi::pmpi::Handle;
+use crate::setup::agent::AgentAccess;
+use crate::setup::exchange::exchange_long;
+use crate::setup::{Process, set_up};
+use crate::stats::{self, Calls, HostLine, RankReport, Reason};
+use crate::wait::Waiter;
+
+/// Everything, made at the first MPI call that we see.
+pub struct Runtime {
+    /// The real MPI.
+    pub mpi: Mpi,
+    /// The environment, or what is wrong with it.
+    pub config: Result<Config, String>,
+    /// What was called.
+    pub calls: Calls,
+    agent: AgentAccess,
+    /// Set by [`Runtime::started`]: before it, nothing is folded.
+    running: OnceLock<Running>,
+    communicators: RwLock<HashMap<Handle, Arc<Communicator>>>,
+    retired: Mutex<Retired>,
+}
+
+struct Running {
+    /// A communicator without messages, to drive progress on.
+    nothing: Handle,
+    /// Why COMM_WORLD has no group.
+    no_group: Option<String>,
+    /// Whether every rank of COMM_WORLD is known to have foldback.
+    all_here: bool,
+}
+
+/// Groups of freed communicators, whose peers may still ask for something.
+#[derive(Default)]
+struct Retired {
+    members: Vec<Member>,
+    /// Counters of those that are gone altogether.
+    report: Option<HostLine>,
+}
+
+/// What is known of a communicator.
+pub struct Communicator {
+    intercommunicator: bool,
+    calls: AtomicU32,
+    group: Mutex<GroupState>,
+}
+
+/// A communicator's group, as far as it got.
+pub enum GroupState {
+    /// Not tried yet.
+    NotYet,
+    /// It works.
+    Ready(Box<Group>),
+    /// It was tried, in vain; or the communicator is not of the kind.
+    None(Reason),
+}
+
+static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+
+/// Foldback in this process; `None` if it leaves this process alone.
+#[inline]
+pub fn get() -> Option<&'static Runtime> {
+    RUNTIME.get_or_init(Runtime::load).as_ref()
+}
+
+impl Runtime {
+    fn load() -> Option<Self> {
+        // Not even a log line where it is off: the process may be anything.
+        let config = Config::from_environment();
+        if config.as_ref().is_ok_and(|config| !config.enabled) {
+            return None;
+        }
+        let logger = env_logger::Env::new().filter_or("FOLDBACK_LOG", "warn");
+        // The program may log by the same crate.
+        let _ = env_logger::Builder::from_env(logger).try_init();
+        match Mpi::load() {
+            Ok(mpi) => Some(Self {
+                mpi,
+                config,
+                calls: Calls::new(),
+                agent: AgentAccess::default(),
+                running: OnceLock::new(),
+                communicators: RwLock::default(),
+                retired: Mutex::default(),
+            }),
+            Err(reason) => {
+                log::warn!("everything is passed through: {reason}");
+                None
+            }
+        }
+    }
+
+    /// The environment, or defaults if it is unreadable (then there is no group either).
+    fn setup_calls(&self) -> u32 {
+        self.config.as_ref().map_or(u32::MAX, |config| config.shared.setup_calls)
+    }
+
+    /// Largest message of each collective that is folded.
+    #[inline]
+    pub fn max_bytes(&self, collective: crate::config::Collective) -> usize {
+        self.config.as_ref().map_or(0, |config| config.shared.max_bytes[collective as usize])
+    }
+
+    /// The real MPI has just been initialised: sets COMM_WORLD's group up. Collective.
+    pub fn started(&self) {
+        if self.running.get().is_some() {
+            return;
+        }
+        self.mpi.abi.learn_types(&self.mpi.pmpi);
+        let Some(nothing) = self.mpi.private_self() else {
+            log::warn!("everything is passed through: MPI_COMM_SELF cannot be duplicated");
+            return;
+        };
+        let world = self.mpi.abi.comm_world;
+        let process =
+            Process { mpi: &self.mpi, config: &self.config, agent: &self.agent, nothing };
+        let (state, no_group, all_here) = match set_up(&process, world) {
+            Ok(group) => {
+                log::info!("rank {} folds", group.rank);
+                (GroupState::Ready(Box::new(group)), None, true)
+            }
+            Err(why) => {
+                if self.mpi.rank(world) == 0 {
+                    log::warn!("MPI_COMM_WORLD is left to MPI: {why}");
+                }
+                (GroupState::None(Reason::NoGroup), Some(why), true)
+            }
+        };
+        let communicator = Communicator {
+            intercommunicator: false,
+            calls: AtomicU32::new(0),
+            group: Mutex::new(state),
+        };
+        self.write().insert(world, Arc::new(communicator));
+        let _ = self.running.set(Running { nothing, no_group, all_here });
+        crate::preload::lifetime::watch_self(self);
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<Handle, Arc<Communicator>>> {
+        self.communicators.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The communicator of a handle, looked at for the first time or known already.
+    fn communicator(&self, comm: Handle) -> Option<Arc<Communicator>> {
+        let known = self.communicators.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(communicator) = known.get(&comm) {
+            return Some(Arc::clone(communicator));
+        }
+        drop(known);
+        let intercommunicator = self.mpi.is_intercomm(comm);
+        let state = if intercommunicator {
+            GroupState::None(Reason::Intercommunicator)
+        } else {
+            GroupState::NotYet
+        };
+        // Without news of its end, a new communicator of the same handle would be taken for it.
+        crate::preload::lifetime::watch(self, comm)?;
+        let communicator = Arc::new(Communicator {
+            intercommunicator,
+            calls: AtomicU32::new(0),
+            group: Mutex::new(state),
+        });
+        self.write().insert(comm, Arc::clone(&communicator));
+        Some(communicator)
+    }
+
+    /// Calls `with` on the group of `comm`, for a call that is eligible on all ranks alike; sets the
+    /// group up if this is the call to do so.
+    ///
+    /// # Errors
+    /// Why there is no group (yet); the same on all ranks.
+    pub fn with_group<R>(
+        &self,
+        comm: Handle,
+        with: impl FnOnce(&mut Group, &mut Waiter<'_>) -> R,
+    ) -> Result<R, Reason> {
+        let running = self.running.get().ok_or(Reason::Off)?;
+        let communicator = self.communicator(comm).ok_or(Reason::NoGroup)?;
+        if communicator.intercommunicator {
+            return Err(Reason::Intercommunicator);
+        }
+        let mut state = communicator.group.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*state, GroupState::NotYet) {
+            let calls = communicator.calls.fetch_add(1, Ordering::Relaxed) + 1;
+            if calls < self.setup_calls() {
+                return Err(Reason::NotYet);
+            }
+            *state = self.try_set_up(comm, running);
+        }
+        match &mut *state {
+            GroupState::Ready(group) => {
+                let mut waiter = Waiter::new(&self.mpi, running.nothing);
+                Ok(with(group, &mut waiter))
+            }
+            GroupState::None(reason) => Err(*reason),
+            GroupState::NotYet => Err(Reason::NotYet),
+        }
+    }
+
+    fn try_set_up(&self, comm: Handle, running: &Running) -> GroupState {
+        self.reap(false);
+        let process = Process {
+            mpi: &self.mpi,
+            config: &self.config,
+            agent: &self.agent,
+            nothing: running.nothing,
+        };
+        match set_up(&process, comm) {
+            Ok(group) => GroupState::Ready(Box::new(group)),
+            Err(why) => {
+                if self.mpi.rank(comm) == 0 {
+                    log::info!("a communicator is left to MPI: {why}");
+                }
+                GroupState::None(Reason::NoGroup)
+            }
+        }
+    }
+
+    /// A communicator is being freed.
+    pub fn forget(&self, comm: Handle) {
+        let Some(communicator) = self.write().remove(&comm) else { return };
+        let mut state = communicator.group.lock().unwrap_or_else(PoisonError::into_inner);
+        if let GroupState::Ready(group) = std::mem::replace(&mut *state, GroupState::NotYet) {
+            if let Some(member) = group.member {
+                self.retired().members.push(member);
+            }
+        }
+        drop(state);
+        self.reap(false);
+    }
+
+    fn retired(&self) -> std::sync::MutexGuard<'_, Retired> {
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Destroys groups of freed communicators that all members are done with; at the end, all.
+    fn reap(&self, all: bool) {
+        let mut retired = self.retired();
+        let mut kept = Vec::new();
+        for mut member in std::mem::take(&mut retired.members) {
+            if all || member.wire.farewell(std::time::Instant::now) {
+                let report = member.report();
+                match &mut retired.report {
+                    Some(sum) => sum.add(&report),
+                    none => *none = Some(report),
+                }
+            } else {
+                kept.push(member);
+            }
+        }
+        retired.members = kept;
+    }
+
+    /// The real MPI is about to be finalised: reports, and leaves nothing behind. Collective.
+    pub fn finishing(&self) {
+        let Some(running) = self.running.get() else { return };
+        if !running.all_here {
+            return;
+        }
+        let groups: Vec<_> = self.write().drain().map(|(_, communicator)| communicator).collect();
+        // Nobody leaves before all are here: a peer may still have to ask us for something. While
+        // we wait, the kernel answers.
+        let mut report = RankReport {
+            calls: self.calls.lines(),
+            host: None,
+            no_group: running.no_group.clone(),
+        };
+        let world = self.mpi.abi.comm_world;
+        let mut parting = || self.reap(false);
+        let here = exchange_long(&self.mpi, world, &(), &mut parting).is_ok();
+        for communicator in groups {
+            let mut state = communicator.group.lock().unwrap_or_else(PoisonError::into_inner);
+            if let GroupState::Ready(group) = std::mem::replace(&mut *state, GroupState::NotYet) {
+                self.retired().members.extend(group.member);
+            }
+        }
+        self.reap(true);
+        report.host = self.retired().report.take();
+        if here {
+            match exchange_long(&self.mpi, world, &report, &mut || ()) {
+                Ok(reports) if self.mpi.rank(world) == 0 => self.write_stats(&reports),
+                Ok(_) => {}
+                Err(failure) => log::warn!("no statistics: {failure:?}"),
+            }
+        }
+        self.agent.close();
+    }
+
+    fn write_stats(&self, reports: &[RankReport]) {
+        let Some(path) = self.config.as_ref().ok().and_then(|config| config.stats.as_ref()) else {
+            return;
+        };
+        let mut text = format!("{:#}", stats::document(&self.mpi.abi.version, reports));
+        text.push('\n');
+        let written = if path == "-" {
+            std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes())
+        } else {
+            std::fs::write(path, text)
+        };
+        if let Err(error) = written {
+            log::warn!("FOLDBACK_STATS={path}: {error}");
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Setting a group up: all ranks of a communicator, inside a collective call that all of them make.
+//!
+//! 1. Everyone says who it is; all draw the same conclusions: which hosts, who leads, which
+//!    addresses.
+//! 2. Leaders find their agent, and say what their interface can do.
+//! 3. Leaders make the group, send HELLOs, and let every aggregator fold once; ranks of a host meet
+//!    in shared memory. Everyone says whether it worked.
+//!
+//! Whatever goes wrong anywhere, all ranks hear of it in the next exchange, and all leave the
+//! communicator to MPI. The one failure that cannot be told is a rank that does not take part:
+//! foldback is not loaded there. Then the job ends, with a message.
+
+pub mod agent;
+pub mod exchange;
+pub mod hosts;
+mod meet;
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::{Client, GroupSpec, SocketAddress, Versions};
+use crate::bindings::FB_MAX_MEMBERS;
+use crate::config::{Config, Network, Shared};
+use crate::group::{Group, Member};
+use crate::mpi::Mpi;
+use crate::mpi::pmpi::Handle;
+use crate::wait::Waiter;
+use crate::wire::cells::{Cells, Mapped};
+use crate::wire::socket::Sockets;
+use crate::wire::{Identity, Kind, Transfer, Wire};
+use agent::AgentAccess;
+use exchange::{Failure, exchange};
+use hosts::Layout;
+
+/// What set-up needs of the process.
+pub struct Process<'a> {
+    /// The real MPI.
+    pub mpi: &'a Mpi,
+    /// The environment.
+    pub config: &'a Result<Config, String>,
+    /// The agent.
+    pub agent: &'a AgentAccess,
+    /// A communicator without messages.
+    pub nothing: Handle,
+}
+
+/// First exchange.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Hello {
+    release: String,
+    versions: Versions,
+    little_endian: bool,
+    shared: Option<Shared>,
+    /// Why this rank cannot take part.
+    trouble: Option<String>,
+    host: String,
+    addresses: Vec<Network>,
+    uid: u32,
+    /// The first rank's becomes the group's.
+    token: u64,
+}
+
+/// Second exchange.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Offer {
+    trouble: Option<String>,
+    chunk_bytes: u16,
+    port: u16,
+    /// The agent that this rank embeds.
+    embedded: Option<SocketAddress>,
+    /// Where the ranks of this host meet.
+    meeting: Option<SocketAddress>,
+}
+
+/// Third exchange.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Outcome {
+    trouble: Option<String>,
+}
+
+/// Sets a group up for `comm`. Collective.
+///
+/// # Errors
+/// Why `comm` is left to MPI, the same on all ranks.
+pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
+    let (mpi, rank) = (process.mpi, process.mpi.rank(comm));
+    let defaults = Config::default();
+    let config = process.config.as_ref().unwrap_or(&defaults);
+    let patience = config.setup_timeout;
+
+    let hellos = tell(process, comm, &hello(process.config), patience, &mut || ())?;
+    let layout = Layout::new(hellos.iter().map(|hello| hello.host.as_str()));
+    let members = agree(&hellos, &layout)?;
+    let (me, place) = layout.place(rank).ok_or("this rank is on no host")?;
+    let leads = place == 0;
+    let locals = layout.hosts[me].len();
+
+    let mut offer = Offer::default();
+    let mut client = None;
+    let mut meeting = None;
+    if leads {
+        match process.agent.client(true).and_then(|c| inspect(&c, members[me]).map(|i| (c, i))) {
+            Ok((found, (chunk_bytes, port))) => {
+                (offer.chunk_bytes, offer.port) = (chunk_bytes, port);
+                offer.embedded = process.agent.embedded_address();
+                client = Some(found);
+            }
+            Err(trouble) => offer.trouble = Some(trouble),
+        }
+        if locals > 1 {
+            match meet::Host::open(locals) {
+                Ok(host) => {
+                    offer.meeting = Some(host.address());
+                    meeting = Some(host);
+                }
+                Err(error) => offer.trouble = Some(format!("shared memory: {error}")),
+            }
+        }
+    }
+    let offers = tell(process, comm, &offer, patience, &mut || ())?;
+    troubles(&layout, offers.iter().map(|offer| offer.trouble.as_deref()))?;
+    let leader = &offers[layout.hosts[me][0]];
+    if let Some(address) = &leader.embedded {
+        process.agent.set_neighbour(address.clone());
+    }
+    let leaders = || layout.hosts.iter().map(|ranks| &offers[ranks[0]]);
+    let chunk_bytes = leaders().map(|offer| offer.chunk_bytes).min().unwrap_or(0);
+    if leaders().any(|offer| offer.port != leader.port) {
+        return Err("the agents use different UDP ports: give them all the same FOLDBACK_PORT".into());
+    }
+
+    let identity =
+        Identity { token: hellos[0].token, members: members.len() as u8, me: me as u8, chunk_bytes };
+    let mut trouble = None;
+    let mut member = None;
+    let leaf = match (&mut meeting, &leader.meeting) {
+        (Some(host), _) => host.receive(locals).map(Some),
+        (None, Some(address)) => meet::join(address, place, locals).map(Some),
+        (None, None) => Ok(None),
+    };
+    if let Some(client) = client {
+        match join(client, &identity, &members, config.shared.window) {
+            Ok(mut joined) => {
+                trouble = try_out(process, &mut joined, config.probe_timeout).err();
+                member = Some(joined);
+            }
+            Err(error) => trouble = Some(error),
+        }
+    }
+    let leaf = leaf.unwrap_or_else(|error| {
+        trouble = Some(format!("shared memory: {error}"));
+        None
+    });
+
+    // A peer may have missed our HELLO; it cannot go on without.
+    let mut next_hello = Instant::now();
+    let outcomes = tell(process, comm, &Outcome { trouble }, patience, &mut || {
+        if let Some(member) = member.as_mut().filter(|_| Instant::now() >= next_hello) {
+            member.wire.hello();
+            next_hello = Instant::now() + Duration::from_millis(10);
+        }
+    })?;
+    troubles(&layout, outcomes.iter().map(|outcome| outcome.trouble.as_deref()))?;
+    let _ = mpi;
+    Ok(Group { layout, rank, member, leaf })
+}
+
+fn hello(config: &Result<Config, String>) -> Hello {
+    let mut token = [0; 8];
+    let random = std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut token));
+    Hello {
+        release: env!("CARGO_PKG_VERSION").into(),
+        versions: Versions::CURRENT,
+        little_endian: cfg!(target_endian = "little"),
+        shared: config.as_ref().ok().map(|config| config.shared.clone()),
+        trouble: config.as_ref().err().cloned().or(random.err().map(|error| error.to_string())),
+        host: hosts::host_id(),
+        addresses: hosts::addresses(config.as_ref().ok().and_then(|config| config.network)),
+        uid: nix::unistd::geteuid().as_raw(),
+        token: u64::from_ne_bytes(token),
+    }
+}
+
+/// What all ranks conclude from all hellos: the members' addresses, or why there is no group.
+fn agree(hellos: &[Hello], layout: &Layout) -> Result<Vec<Ipv4Addr>, String> {
+    troubles(layout, hellos.iter().map(|hello| hello.trouble.as_deref()))?;
+    let first = &hellos[0];
+    for (rank, hello) in hellos.iter().enumerate() {
+        let differs = |what: &str| Err(format!("rank {rank} has another {what} than rank 0"));
+        if hello.release != first.release || hello.versions != first.versions {
+            return differs("version of foldback");
+        }
+        if hello.little_endian != first.little_endian {
+            return differs("byte order");
+        }
+        if hello.shared != first.shared {
+            return differs("foldback configuration (FOLDBACK_MAX_BYTES, FOLDBACK_SETUP_CALLS or FOLDBACK_WINDOW)");
+        }
+    }
+    if layout.hosts.len() < 2 {
+        return Err("all ranks are on one host".into());
+    }
+    if layout.hosts.len() > FB_MAX_MEMBERS as usize {
+        return Err(format!("{} hosts; at most {FB_MAX_MEMBERS} fold", layout.hosts.len()));
+    }
+    for ranks in &layout.hosts {
+        if ranks.iter().any(|rank| hellos[*rank].uid != hellos[ranks[0]].uid) {
+            return Err("ranks of one host belong to different users".into());
+        }
+    }
+    let candidates: Vec<&[Network]> =
+        layout.hosts.iter().map(|ranks| hellos[ranks[0]].addresses.as_slice()).collect();
+    hosts::choose(&candidates).ok_or_else(|| "a host has no usable IPv4 address".into())
+}
+
+/// The first trouble that any rank has, with its rank.
+fn troubles<'a>(
+    layout: &Layout,
+    all: impl Iterator<Item = Option<&'a str>>,
+) -> Result<(), String> {
+    for (rank, trouble) in all.enumerate() {
+        if let Some(trouble) = trouble {
+            let host = layout.place(rank).map_or(0, |(member, _)| member);
+            return Err(format!("rank {rank} (host {host}): {trouble}"));
+        }
+    }
+    Ok(())
+}
+
+/// Payload and port that the interface of `address` offers.
+fn inspect(client: &Client, address: Ipv4Addr) -> Result<(u16, u16), String> {
+    let interface = client.interface(address).map_err(|error| error.to_string())?;
+    Ok((interface.max_chunk_bytes & !7, client.welcome().port))
+}
+
+fn join(
+    client: std::sync::Arc<Client>,
+    identity: &Identity,
+    members: &[Ipv4Addr],
+    window: u32,
+) -> Result<Member, String> {
+    let spec = GroupSpec {
+        token: identity.token,
+        self_index: identity.me,
+        members: members.to_vec(),
+        window,
+        chunk_bytes: identity.chunk_bytes,
+    };
+    let group = client.create_group(&spec).map_err(|error| error.to_string())?;
+    let made = || -> std::io::Result<_> {
+        let cells = Cells::new(Mapped::new(&group.cells, window)?);
+        Ok((cells, Sockets::new(members, usize::from(identity.me), group.port)?))
+    };
+    let (cells, sockets) = made().map_err(|error| {
+        let _ = client.destroy_group(group.slot);
+        error.to_string()
+    })?;
+    let wire = Wire::new(cells, sockets, *identity);
+    Ok(Member { wire, client, slot: group.slot, hook: group.hook, interface: group.interface })
+}
+
+/// Sends HELLOs until everyone's have come, then folds once at every aggregator.
+fn try_out(process: &Process<'_>, member: &mut Member, patience: Duration) -> Result<(), String> {
+    let begin = Instant::now();
+    let late = |what: &str| {
+        Err(format!(
+            "{what} within {} s through {} of interface {}: is UDP port {} let through?",
+            patience.as_secs(),
+            member.hook,
+            member.interface,
+            member.client.welcome().port,
+        ))
+    };
+    let mut waiter = Waiter::new(process.mpi, process.nothing);
+    let mut next_hello = begin;
+    while !member.wire.heard_all() {
+        let now = Instant::now();
+        if now - begin > patience {
+            return late("not all hosts were heard");
+        }
+        if now >= next_hello {
+            member.wire.hello();
+            next_hello = now + Duration::from_millis(5);
+        }
+        waiter.turn();
+    }
+    for _ in 0..member.wire.identity().members {
+        let mut transfer = Transfer::new(Kind::FoldToAll, 0, 0, 0);
+        while !member.wire.poll(&mut transfer, &mut Nothing, || waiter.now()) {
+            if begin.elapsed() > patience {
+                return late("a first fold did not come back");
+            }
+            if Instant::now() >= next_hello {
+                member.wire.hello();
+                next_hello = Instant::now() + Duration::from_millis(5);
+            }
+            waiter.turn();
+        }
+    }
+    Ok(())
+}
+
+/// Buffers of a transfer without data.
+struct Nothing;
+
+impl crate::wire::Buffers for Nothing {
+    fn read(&self, _: std::ops::Range<usize>) -> &[u8] {
+        &[]
+    }
+
+    fn write(&mut self, _: usize, _: &[u8]) {}
+}
+
+fn tell<T: Serialize + serde::de::DeserializeOwned>(
+    process: &Process<'_>,
+    comm: Handle,
+    mine: &T,
+    patience: Duration,
+    meanwhile: &mut dyn FnMut(),
+) -> Result<Vec<T>, String> {
+    exchange(process.mpi, comm, mine, patience, meanwhile).map_err(|failure| match failure {
+        Failure::Silence => {
+            log::error!(
+                "some ranks did not answer within {} s. Is LD_PRELOAD exported to every host? \
+                 (mpirun -x LD_PRELOAD, mpiexec -genv, or `foldback run`)",
+                patience.as_secs()
+            );
+            process.mpi.abort(comm)
+        }
+        Failure::Gibberish => "some ranks have another version of foldback".into(),
+        Failure::Mpi => "MPI failed during set-up".into(),
+    })
+}
