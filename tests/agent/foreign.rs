@@ -4,12 +4,13 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use libbpf_rs::ProgramHandle;
 use libbpf_rs::libbpf_sys::{
     BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP, BPF_TCX_EGRESS, BPF_TCX_INGRESS, BPF_XDP,
     bpf_attach_type, bpf_insn, bpf_link_create, bpf_link_create_opts, bpf_prog_load,
     bpf_prog_load_opts, bpf_prog_query,
 };
+use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
+use libbpf_rs::{MapHandle, ProgramHandle};
 
 /// Somebody's program on a hook, until dropped.
 pub struct Foreign {
@@ -58,8 +59,12 @@ fn attach(program_type: u32, verdict: i32, interface: u32, to: bpf_attach_type) 
     Foreign { _program: program, _link: unsafe { OwnedFd::from_raw_fd(link) } }
 }
 
-/// Programs of an interface's tcx hooks, first to last: number and name.
+/// Programs of an interface's tcx hooks, first to last: number and name. None, of course, where
+/// the kernel has no tcx.
 pub fn tcx_programs(interface: u32, egress: bool) -> Vec<(u32, String)> {
+    if !foldback::agent::probe::has_tcx() {
+        return Vec::new();
+    }
     let mut ids = [0_u32; 16];
     let mut count = ids.len() as u32;
     let hook = if egress { BPF_TCX_EGRESS } else { BPF_TCX_INGRESS };
@@ -78,9 +83,28 @@ pub fn tcx_programs(interface: u32, egress: bool) -> Vec<(u32, String)> {
     ids[..count as usize].iter().map(|id| (*id, program_name(*id))).collect()
 }
 
-fn program_name(id: u32) -> String {
+/// Name of a program that is attached.
+pub fn program_name(id: u32) -> String {
     let handle = ProgramHandle::from_prog_id(id).expect("an attached program exists");
     handle.name().to_string_lossy().into_owned()
+}
+
+/// Whether the kernel still has a program.
+pub fn program_exists(id: u32) -> bool {
+    ProgramHandle::from_prog_id(id).is_ok()
+}
+
+/// Whether the kernel still has a map.
+pub fn map_exists(id: u32) -> bool {
+    MapHandle::from_map_id(id).is_ok()
+}
+
+/// The maps of some programs.
+pub fn maps_of(programs: &[u32]) -> Vec<u32> {
+    ProgInfoIter::with_query_opts(ProgInfoQueryOptions::default().include_map_ids(true))
+        .filter(|program| programs.contains(&program.id))
+        .flat_map(|program| program.map_ids)
+        .collect()
 }
 
 /// Maps a group's cells, writes into the first one, and reads that back.
