@@ -13,10 +13,11 @@ use crate::agent::address::SocketAddress;
 use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::hook::Hook;
 use crate::agent::protocol::{
-    GroupSpec, GroupStatus, Hello, InterfaceReply, MAX_REPLY, Reply, Request, Status, Versions,
-    Welcome, decode, encode,
+    GroupStatus, Hello, InterfaceReply, MAX_REPLY, Reply, Request, Status, Versions, Welcome,
+    decode, encode,
 };
 use crate::agent::socket::{Packet, Socket};
+use crate::agent::spec::GroupSpec;
 use crate::bindings::fb_counters;
 
 /// An agent that just starts is still loading its programs.
@@ -175,9 +176,8 @@ fn converse(socket: &Socket, request: &[u8], end: Instant) -> nix::Result<Option
     loop {
         match socket.receive(MAX_REPLY, true) {
             Err(Errno::EAGAIN) => socket.wait(PollFlags::POLLIN, end)?,
-            Err(Errno::EINTR) => {}
-            // It went with something of ours unread.
-            Err(Errno::ECONNRESET) => return Ok(None),
+            // ECONNRESET: it hung up with something of ours unread; what it said comes next.
+            Err(Errno::EINTR | Errno::ECONNRESET) => {}
             other => return other,
         }
     }

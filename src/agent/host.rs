@@ -14,10 +14,10 @@ use crate::agent::options::Options;
 use crate::agent::owner::Owner;
 use crate::agent::programs::{Programs, cell_bytes};
 use crate::agent::protocol::{
-    GROUPS_PER_PAGE, GroupReply, GroupSpec, GroupStatus, GroupsReply, InterfaceReply,
-    InterfaceStatus, Status, max_chunk_bytes,
+    GROUPS_PER_PAGE, GroupReply, GroupStatus, GroupsReply, InterfaceReply, InterfaceStatus, Status,
 };
 use crate::agent::socket::Peer;
+use crate::agent::spec::{GroupSpec, max_chunk_bytes};
 use crate::agent::sweep::sweep;
 use crate::agent::sys;
 use crate::bindings::{FB_MAX_GROUPS, fb_counters, fb_group, fb_member};
@@ -57,7 +57,7 @@ impl Host {
             programs: Programs::load(options.port)?,
             owner: Owner::new()?,
             groups: BTreeMap::new(),
-            free: (0..FB_MAX_GROUPS).collect(),
+            free: (0..options.limits.groups.min(FB_MAX_GROUPS)).collect(),
             ledger: Ledger::default(),
             attachments: BTreeMap::new(),
             options,
@@ -92,7 +92,11 @@ impl Host {
         let bytes = cell_bytes(spec.window);
         self.ledger.admit(peer.uid, bytes, &self.options.limits, sys::map_exists)?;
         let slot = *self.free.front().ok_or_else(|| {
-            Error::new(ErrorKind::Limit, format!("this host has {FB_MAX_GROUPS} groups already"))
+            let count = self.groups.len();
+            Error::new(
+                ErrorKind::Limit,
+                format!("this host has {count} groups, which is the limit"),
+            )
         })?;
         let hook = self.attach(&interface)?;
         let cells = self

@@ -30,10 +30,12 @@ mod netlink;
 mod options;
 mod owner;
 mod pod;
+pub mod probe;
 mod programs;
 mod protocol;
 mod server;
 pub(crate) mod socket;
+mod spec;
 mod sweep;
 mod sys;
 
@@ -45,6 +47,5 @@ pub use embedded::Embedded;
 pub use error::{Error, ErrorKind, Result};
 pub use hook::{Hook, HookChoice, Tc};
 pub use options::{Limits, Options};
-pub use protocol::{
-    GroupSpec, GroupStatus, InterfaceReply, InterfaceStatus, Status, Versions, Welcome,
-};
+pub use protocol::{GroupStatus, InterfaceReply, InterfaceStatus, Status, Versions, Welcome};
+pub use spec::GroupSpec;

@@ -1,10 +1,11 @@
 //! What an agent is told at its start.
 
+use std::num::NonZero;
 use std::str::FromStr;
 
 use crate::agent::error::{Error, ErrorKind, Result};
 use crate::agent::hook::HookChoice;
-use crate::bindings::FB_UDP_PORT;
+use crate::bindings::{FB_MAX_GROUPS, FB_UDP_PORT};
 
 /// Settings of an agent, embedded or not.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct Options {
 /// Bounds on what one user, and all of them, may take of an agent.
 #[derive(Clone, Debug)]
 pub struct Limits {
+    /// Groups of all users, at most `FB_MAX_GROUPS`.
+    pub groups: u32,
     /// Groups of one user.
     pub groups_per_user: usize,
     /// Bytes of cells of one user: locked kernel memory.
@@ -36,6 +39,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
+            groups: FB_MAX_GROUPS,
             groups_per_user: 256,
             cell_bytes_per_user: 256 << 20,
             connections_per_user: 256,
@@ -62,8 +66,8 @@ impl Options {
         if let Some(hook) = variable("FOLDBACK_HOOK")? {
             options.hook = hook;
         }
-        if let Some(port) = variable("FOLDBACK_PORT")? {
-            options.port = port;
+        if let Some(port) = variable::<NonZero<u16>>("FOLDBACK_PORT")? {
+            options.port = port.get();
         }
         match std::env::var("FOLDBACK_TC").as_deref() {
             Ok("clsact") => options.force_clsact = true,

@@ -58,7 +58,7 @@ mod tests {
         let cpu: Vec<u8> = (0..COUNTERS as u64).flat_map(u64::to_ne_bytes).collect();
         let sum = sum_counters(&[cpu.clone(), cpu]).unwrap();
         assert_eq!(sum.frames_out, 2);
-        assert_eq!(sum.drop_no_group, 2 * (COUNTERS as u64 - 1));
+        assert_eq!(sum.no_group, 2 * (COUNTERS as u64 - 1));
     }
 
     #[test]

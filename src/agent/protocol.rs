@@ -11,10 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::error::{Error, ErrorKind, Result};
 use crate::agent::hook::{Hook, Tc};
-use crate::bindings::{
-    FB_CHUNK_BYTES, FB_FRAME_BYTES, FB_INTF_VERSION, FB_MAX_MEMBERS, FB_MAX_WINDOW,
-    FB_WIRE_VERSION, fb_counters,
-};
+use crate::agent::spec::GroupSpec;
+use crate::bindings::{FB_INTF_VERSION, FB_WIRE_VERSION, fb_counters};
 
 /// Version of this module. Bump on any change of meaning.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -24,8 +22,6 @@ pub const MAX_REQUEST: usize = 8 << 10;
 pub const MAX_REPLY: usize = 64 << 10;
 /// Groups in one [`Reply::Groups`].
 pub const GROUPS_PER_PAGE: usize = 16;
-/// IPv4 header, UDP header and frame header, in front of a chunk.
-pub const FRAME_OVERHEAD: u32 = 20 + 8 + FB_FRAME_BYTES;
 
 /// The versions of whoever speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,22 +54,6 @@ pub struct Welcome {
     pub port: u16,
     /// It lives in an MPI rank.
     pub embedded: bool,
-}
-
-/// A group to be made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GroupSpec {
-    /// Random, the same at all members: names the group in frames.
-    pub token: u64,
-    /// Which member this host is.
-    pub self_index: u8,
-    /// Addresses of all members' hosts.
-    pub members: Vec<Ipv4Addr>,
-    /// Cells, a power of two.
-    pub window: u32,
-    /// Most payload of a frame.
-    pub chunk_bytes: u16,
 }
 
 /// What a client may ask.
@@ -248,64 +228,6 @@ impl Versions {
             ),
         ))
     }
-}
-
-impl GroupSpec {
-    /// Whether a group can be like this at all.
-    pub fn check(&self) -> Result<()> {
-        let invalid = |why: String| Err(Error::new(ErrorKind::Invalid, why));
-        if self.token == 0 {
-            return invalid("the token of a group is random, not 0".into());
-        }
-        if self.members.is_empty() || self.members.len() > FB_MAX_MEMBERS as usize {
-            return invalid(format!(
-                "a group has 1 to {FB_MAX_MEMBERS} members, not {}",
-                self.members.len()
-            ));
-        }
-        if usize::from(self.self_index) >= self.members.len() {
-            return invalid(format!(
-                "member {} of {} does not exist",
-                self.self_index,
-                self.members.len()
-            ));
-        }
-        for (index, address) in self.members.iter().enumerate() {
-            if address.is_unspecified()
-                || address.is_loopback()
-                || address.is_multicast()
-                || address.is_broadcast()
-            {
-                return invalid(format!("{address} is not an address that another host can reach"));
-            }
-            if self.members.iter().take(index).any(|other| other == address) {
-                return invalid(format!("{address} is a member twice"));
-            }
-        }
-        if !self.window.is_power_of_two() || self.window > FB_MAX_WINDOW {
-            return invalid(format!(
-                "a window is a power of two up to {FB_MAX_WINDOW}, not {}",
-                self.window
-            ));
-        }
-        if self.chunk_bytes == 0 || u32::from(self.chunk_bytes) > FB_CHUNK_BYTES {
-            return invalid(format!(
-                "a chunk has 1 to {FB_CHUNK_BYTES} bytes, not {}",
-                self.chunk_bytes
-            ));
-        }
-        Ok(())
-    }
-
-    /// Address of this host's member.
-    pub fn own_address(&self) -> Option<Ipv4Addr> {
-        self.members.get(usize::from(self.self_index)).copied()
-    }
-}
-
-/// Most payload that fits into frames of an interface.
-pub fn max_chunk_bytes(mtu: u32) -> u16 {
-    mtu.saturating_sub(FRAME_OVERHEAD).min(FB_CHUNK_BYTES) as u16
 }
 
 /// Packs a packet.

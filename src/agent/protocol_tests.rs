@@ -1,4 +1,5 @@
 use super::*;
+use crate::bindings::FB_MAX_MEMBERS;
 
 fn spec() -> GroupSpec {
     GroupSpec {
@@ -75,36 +76,4 @@ fn each_version_counts() {
     ] {
         assert_eq!(other.check("agent").unwrap_err().kind(), ErrorKind::Version);
     }
-}
-
-#[test]
-fn impossible_groups_are_refused() {
-    assert!(spec().check().is_ok());
-    let twice = vec![Ipv4Addr::new(10, 0, 0, 1); 2];
-    let many = (0..65).map(|i| Ipv4Addr::new(10, 0, 1, i)).collect();
-    for bad in [
-        GroupSpec { token: 0, ..spec() },
-        GroupSpec { self_index: 2, ..spec() },
-        GroupSpec { members: vec![], self_index: 0, ..spec() },
-        GroupSpec { members: twice, ..spec() },
-        GroupSpec { members: many, ..spec() },
-        GroupSpec { members: vec![Ipv4Addr::LOCALHOST], self_index: 0, ..spec() },
-        GroupSpec { members: vec![Ipv4Addr::UNSPECIFIED], self_index: 0, ..spec() },
-        GroupSpec { members: vec![Ipv4Addr::new(224, 0, 0, 1)], self_index: 0, ..spec() },
-        GroupSpec { window: 0, ..spec() },
-        GroupSpec { window: 48, ..spec() },
-        GroupSpec { window: 8192, ..spec() },
-        GroupSpec { chunk_bytes: 0, ..spec() },
-        GroupSpec { chunk_bytes: 1409, ..spec() },
-    ] {
-        assert_eq!(bad.check().unwrap_err().kind(), ErrorKind::Invalid, "{bad:?}");
-    }
-}
-
-#[test]
-fn chunks_fit_the_mtu() {
-    assert_eq!(max_chunk_bytes(1500), 1408);
-    assert_eq!(max_chunk_bytes(9000), 1408);
-    assert_eq!(max_chunk_bytes(1400), 1308);
-    assert_eq!(max_chunk_bytes(68), 0);
 }

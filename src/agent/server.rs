@@ -9,11 +9,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::geteuid;
 
 use crate::agent::connection::{Connection, Fate, welcome};
-use crate::agent::error::{Context, ErrorKind, Result};
+use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::host::{ConnectionId, Host};
 use crate::agent::options::Options;
-use crate::agent::protocol::Welcome;
-use crate::agent::socket::Socket;
+use crate::agent::protocol::{Reply, Welcome, encode};
+use crate::agent::socket::{Peer, Socket};
 
 /// Rest after the process ran out of descriptors: new clients stay in the queue.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -125,18 +125,30 @@ impl Server {
             }
         };
         let Ok(peer) = socket.peer() else { return };
-        let own = geteuid().as_raw();
-        if self.audience == Audience::OwnUser && peer.uid != own && peer.uid != 0 {
-            log::info!("user {} is not served by the embedded agent of user {own}", peer.uid);
-            return;
-        }
-        let theirs = self.connections.values().filter(|c| c.peer.uid == peer.uid).count();
-        if theirs >= self.host.options().limits.connections_per_user {
-            log::warn!("user {} has {theirs} connections, which is the limit", peer.uid);
+        if let Err(error) = self.admit(peer) {
+            log::info!("process {} is refused: {error}", peer.pid);
+            let reply = Reply::Error { kind: error.kind(), message: error.to_string() };
+            // Into an empty socket; if it fails all the same, the client learns only the fact.
+            let _ = encode(&reply).map(|bytes| socket.send(&bytes, None));
             return;
         }
         let id = self.next_id;
         self.next_id += 1;
         self.connections.insert(id, Connection::new(id, peer, socket));
+    }
+
+    /// Whether another connection may come from there.
+    fn admit(&self, peer: Peer) -> Result<()> {
+        let own = geteuid().as_raw();
+        if self.audience == Audience::OwnUser && peer.uid != own && peer.uid != 0 {
+            let message = format!("the embedded agent of user {own} serves no user {}", peer.uid);
+            return Err(Error::new(ErrorKind::Denied, message));
+        }
+        let theirs = self.connections.values().filter(|c| c.peer.uid == peer.uid).count();
+        if theirs >= self.host.options().limits.connections_per_user {
+            let message = format!("user {} has {theirs} connections, which is the limit", peer.uid);
+            return Err(Error::new(ErrorKind::Limit, message));
+        }
+        Ok(())
     }
 }

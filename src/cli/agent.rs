@@ -1,12 +1,67 @@
 //! `foldback agent`.
 
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::ExitCode;
 
+use anyhow::Context;
+use foldback::agent::{Daemon, HookChoice, Options, SocketAddress, default_address};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
 /// Serve the MPI ranks of this host: load the BPF programs, own their maps, admit groups.
+///
+/// Runs in the foreground until SIGTERM or SIGINT, and leaves nothing behind. It takes root, or
+/// the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON.
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Which hook takes frames in: auto, tc or xdp [default: $FOLDBACK_HOOK, or auto]
+    #[arg(long)]
+    hook: Option<HookChoice>,
+
+    /// Where to listen: a path, or @NAME [default: $FOLDBACK_AGENT_SOCKET, or
+    /// /run/foldback/agent.sock]
+    #[arg(long)]
+    socket: Option<SocketAddress>,
+
+    /// UDP port of all frames, the same on all hosts [default: $FOLDBACK_PORT, or 17717]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+}
 
 /// Runs the subcommand.
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut options = Options::from_environment()?;
+    options.hook = args.hook.unwrap_or(options.hook);
+    options.port = args.port.unwrap_or(options.port);
+    let address = args.socket.unwrap_or_else(default_address);
+
+    // Blocked before the socket appears: a signal from here on stops the agent in good order.
+    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
+    signals.thread_block().context("blocking signals")?;
+    let stop = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+        .context("waiting for signals")?;
+
+    let mut daemon = Daemon::start(&address, options)?;
+    log::info!("serving at {address}");
+    notify_ready();
+    daemon.run(stop.as_fd())?;
+    log::info!("stopping");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Tells systemd, if it asked to be told (sd_notify(3)).
+fn notify_ready() {
+    let Ok(name) = std::env::var("NOTIFY_SOCKET") else { return };
+    let address = match name.strip_prefix('@') {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&name),
+    };
+    let sent = address.and_then(|address| {
+        UnixDatagram::unbound()?.send_to_addr(b"READY=1\nSTATUS=Serving", &address)
+    });
+    if let Err(error) = sent {
+        log::warn!("systemd was not told that the agent is ready: {error}");
+    }
 }

@@ -1,12 +1,251 @@
 //! `foldback doctor`.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use foldback::agent::{Client, ErrorKind, Options, capable, default_address, probe};
+
+/// MTU that carries a whole chunk.
+const USUAL_MTU: u32 = 1500;
+
 /// Say whether this host can run foldback, and what to do about each no.
+///
+/// Exits with status 1 if something essential is missing: then programs run on plain MPI here.
 #[derive(clap::Args)]
 pub struct Args {}
 
+/// What was found about one thing.
+struct Finding {
+    verdict: Verdict,
+    what: String,
+    /// What to do about it.
+    advice: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Ok,
+    /// Works, but not as well as it could.
+    Note,
+    No,
+}
+
 /// Runs the subcommand.
 pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+    let options = Options::from_environment()?;
+    let agent = agent();
+    let served = agent.verdict == Verdict::Ok;
+    let mut findings = vec![agent];
+    findings.extend(privileges(served));
+    if capable() {
+        findings.extend(kernel(&options));
+    }
+    findings.extend([jit(), realtime()]);
+    findings.extend(interfaces());
+    findings.extend([library(), mpi()]);
+    for finding in &findings {
+        let mark = match finding.verdict {
+            Verdict::Ok => "ok",
+            Verdict::Note => "--",
+            Verdict::No => "no",
+        };
+        println!("{mark}  {}", finding.what);
+        if let Some(advice) = &finding.advice {
+            println!("      {advice}");
+        }
+    }
+    let missing = findings.iter().filter(|finding| finding.verdict == Verdict::No).count();
+    if missing == 0 {
+        println!("This host can run foldback.");
+        Ok(ExitCode::SUCCESS)
+    } else {
+        println!("Programs run on plain MPI here until every \"no\" is mended.");
+        Ok(ExitCode::FAILURE)
+    }
+}
+
+fn ok(what: impl Into<String>) -> Finding {
+    Finding { verdict: Verdict::Ok, what: what.into(), advice: None }
+}
+
+fn note(what: impl Into<String>, advice: impl Into<String>) -> Finding {
+    Finding { verdict: Verdict::Note, what: what.into(), advice: Some(advice.into()) }
+}
+
+fn no(what: impl Into<String>, advice: impl Into<String>) -> Finding {
+    Finding { verdict: Verdict::No, what: what.into(), advice: Some(advice.into()) }
+}
+
+fn agent() -> Finding {
+    let address = default_address();
+    match Client::connect(&address) {
+        Ok(client) => {
+            let (release, pid) = (&client.welcome().release, client.welcome().pid);
+            ok(format!("an agent answers at {address} (foldback {release}, process {pid})"))
+        }
+        Err(error) if error.kind() == ErrorKind::Unreachable => note(
+            error.to_string(),
+            "start one for all users: systemctl enable --now foldback-agent; without it, \
+             privileged jobs bring their own",
+        ),
+        Err(error) => no(error.to_string(), "install the same release everywhere and restart it"),
+    }
+}
+
+fn privileges(served: bool) -> Option<Finding> {
+    match (capable(), served) {
+        (true, _) => Some(ok("this user may load BPF programs (CAP_BPF, CAP_NET_ADMIN)")),
+        (false, true) => None,
+        (false, false) => Some(no(
+            "no agent, and this user may not load BPF programs",
+            "have root run `foldback agent`, or run `foldback doctor` as root for more",
+        )),
+    }
+}
+
+fn kernel(options: &Options) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match probe::load_tc(options) {
+        Ok(took) => {
+            let release = nix::sys::utsname::uname()
+                .map(|name| name.release().to_string_lossy().into_owned())
+                .unwrap_or_default();
+            findings.push(ok(format!("Linux {release} takes the TC programs ({took:.0?})")));
+        }
+        Err(error) => {
+            findings.push(no(
+                error.to_string(),
+                "foldback needs Linux 5.15 with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF",
+            ));
+            return findings;
+        }
+    }
+    findings.push(match probe::map_cells(options) {
+        Ok(()) => ok("ranks can map cells into their memory"),
+        Err(error) => no(error.to_string(), "raise the limit on locked memory (ulimit -l)"),
+    });
+    findings.push(match (probe::has_tcx(), probe::has_clsact()) {
+        (true, _) => ok("programs attach to TC as links (tcx)"),
+        (false, Ok(true)) => {
+            ok("programs attach to TC as filters (clsact; tcx came with Linux 6.6)")
+        }
+        (false, Ok(false)) => no(
+            "there is neither tcx nor clsact",
+            "use a kernel with CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_ACT and CONFIG_NET_CLS_BPF",
+        ),
+        (false, Err(error)) => note("whether clsact works is not known", error.to_string()),
+    });
+    let without = "the TC hook is used instead, at some cost on physical interfaces";
+    findings.push(match (probe::has_xdp_load_bytes(), probe::load_xdp(options)) {
+        (true, Ok(())) => ok("the kernel takes the XDP program"),
+        (true, Err(error)) => note(error.to_string(), without),
+        (false, _) => note("XDP programs cannot read whole frames (Linux 5.18 can)", without),
+    });
+    findings
+}
+
+fn jit() -> Finding {
+    match fs::read_to_string("/proc/sys/net/core/bpf_jit_enable") {
+        Ok(text) if text.trim() == "0" => no(
+            "BPF programs are interpreted, which is too slow",
+            "sysctl -w net.core.bpf_jit_enable=1",
+        ),
+        Ok(_) => ok("BPF programs are compiled (JIT)"),
+        Err(error) => note("whether BPF programs are compiled is not known", error.to_string()),
+    }
+}
+
+/// On PREEMPT_RT a program may be preempted by another one on its CPU, and share its scratch.
+fn realtime() -> Finding {
+    let on = fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1")
+        || fs::read_to_string("/proc/version").is_ok_and(|text| text.contains("PREEMPT_RT"));
+    if on {
+        no(
+            "this is a real-time kernel (PREEMPT_RT)",
+            "boot another: programs may interrupt each other here",
+        )
+    } else {
+        ok("not a real-time kernel")
+    }
+}
+
+fn interfaces() -> Vec<Finding> {
+    let candidates = match probe::candidates() {
+        Ok(candidates) => candidates,
+        Err(error) => {
+            return vec![no(error.to_string(), "is this a network namespace of its own?")];
+        }
+    };
+    let mut findings = Vec::new();
+    let mut usable = false;
+    for c in candidates {
+        let what = format!("{} on {}, MTU {}", c.address, c.interface, c.mtu);
+        let kind = if c.physical { "hardware" } else { "virtual" };
+        findings.push(if !c.ethernet {
+            note(format!("{what}: not Ethernet"), "use an address of another interface")
+        } else if !c.running {
+            note(format!("{what}: down"), format!("ip link set {} up", c.interface))
+        } else if c.max_chunk_bytes == 0 {
+            note(format!("{what}: too small for any frame"), "raise it")
+        } else {
+            usable = true;
+            let what = format!("{what}, {kind}{}", if c.xdp { ", somebody's XDP program" } else { "" });
+            if c.mtu < USUAL_MTU {
+                let advice = format!(
+                    "frames carry {} bytes instead of a whole chunk; raise it to {USUAL_MTU} if the network can",
+                    c.max_chunk_bytes
+                );
+                note(what, advice)
+            } else {
+                ok(what)
+            }
+        });
+    }
+    if !usable {
+        findings
+            .push(no("no Ethernet interface is up and has an IPv4 address", "ip address add …"));
+    }
+    findings
+}
+
+fn library() -> Finding {
+    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf));
+    let mut directories: Vec<PathBuf> = Vec::new();
+    if let Some(directory) = beside {
+        directories.push(directory.clone());
+        directories.push(directory.join("../lib"));
+        directories.push(directory.join("../lib64"));
+    }
+    directories.extend(
+        ["/usr/local/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib"]
+            .map(PathBuf::from),
+    );
+    let found = directories.iter().map(|d| d.join("libfoldback.so")).find(|path| path.exists());
+    match found {
+        Some(path) => ok(format!("{}", path.canonicalize().unwrap_or(path).display())),
+        None => no(
+            "libfoldback.so was not found",
+            "install it beside this program, or run `make install`",
+        ),
+    }
+}
+
+fn mpi() -> Finding {
+    let names = ["mpirun.openmpi", "mpirun.mpich", "mpirun", "mpiexec"];
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let mut found: Vec<String> = names
+        .iter()
+        .filter_map(|name| directories.iter().map(|d| d.join(name)).find(|file| file.is_file()))
+        .filter_map(|file| file.canonicalize().ok())
+        .map(|file| file.display().to_string())
+        .collect();
+    found.sort();
+    found.dedup();
+    if found.is_empty() {
+        no("no MPI launcher in PATH", "apt install openmpi-bin, or mpich")
+    } else {
+        ok(format!("MPI: {}", found.join(", ")))
+    }
 }

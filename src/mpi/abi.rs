@@ -106,7 +106,8 @@ impl Abi {
             let (handle, (class, size, signed, ..)) = (handle(row)?, *row);
             let size = if size == 0 { super::type_size(pmpi, handle)? as u8 } else { size };
             let foldable = matches!(size, 1 | 2 | 4 | 8);
-            (foldable || class == Class::Opaque).then_some((handle, TypeInfo { class, size, signed }))
+            (foldable || class == Class::Opaque)
+                .then_some((handle, TypeInfo { class, size, signed }))
         };
         let _ = self.types.set(HandleMap::new(TYPES.iter().filter_map(known)));
     }

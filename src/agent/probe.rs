@@ -1,0 +1,104 @@
+//! What this host can do, found out by trying. For `foldback doctor`.
+
+use std::net::Ipv4Addr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use memmap2::MmapOptions;
+use nix::sched::{CloneFlags, unshare};
+
+use crate::agent::clsact;
+use crate::agent::error::{Context, Error, ErrorKind, Result};
+use crate::agent::interface;
+use crate::agent::options::Options;
+use crate::agent::programs::{self, Programs};
+use crate::agent::spec::max_chunk_bytes;
+use crate::agent::sys;
+
+/// There in every network namespace.
+const LOOPBACK: u32 = 1;
+
+/// An address of this host that a group could use.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// Name of its interface.
+    pub interface: String,
+    /// The interface's MTU.
+    pub mtu: u32,
+    /// Most payload of a frame there.
+    pub max_chunk_bytes: u16,
+    /// Whether frames begin with an Ethernet header.
+    pub ethernet: bool,
+    /// Whether there is hardware behind it.
+    pub physical: bool,
+    /// Whether it is up and connected.
+    pub running: bool,
+    /// Whether an XDP program is there.
+    pub xdp: bool,
+}
+
+/// Loads the TC programs and lets them go again; how long that took.
+pub fn load_tc(options: &Options) -> Result<Duration> {
+    let start = Instant::now();
+    Programs::load(options.port).map(|_| start.elapsed())
+}
+
+/// Loads the XDP program too.
+pub fn load_xdp(options: &Options) -> Result<()> {
+    Programs::load(options.port)?.xdp_ingress().map(drop)
+}
+
+/// Makes a map of cells and maps it into memory, as a rank does.
+pub fn map_cells(options: &Options) -> Result<()> {
+    let cells = Programs::load(options.port)?.create_cells(1)?;
+    let length = programs::cell_bytes(1) as usize;
+    MmapOptions::new()
+        .len(length)
+        .map_raw(&cells.fd)
+        .map(drop)
+        .context(ErrorKind::Kernel, || "mapping cells into memory".into())
+}
+
+/// Whether programs can be attached to TC as links.
+pub fn has_tcx() -> bool {
+    sys::has_tcx(LOOPBACK)
+}
+
+/// Whether a clsact qdisc can be made: tried in a network namespace of its own.
+pub fn has_clsact() -> Result<bool> {
+    let doing = || "making a network namespace to try clsact in".to_string();
+    let tried = thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).context(ErrorKind::Denied, doing)?;
+        Ok(clsact::create_qdisc(LOOPBACK).is_ok())
+    });
+    tried.join().unwrap_or_else(|_| Err(Error::new(ErrorKind::Kernel, doing())))
+}
+
+/// Whether XDP programs have the helper that ours needs.
+pub fn has_xdp_load_bytes() -> bool {
+    programs::has_xdp_load_bytes()
+}
+
+/// Addresses that other hosts could reach.
+pub fn candidates() -> Result<Vec<Candidate>> {
+    let mut candidates = Vec::new();
+    for (index, address) in interface::addresses()? {
+        if address.is_loopback() {
+            continue;
+        }
+        let interface = interface::by_index(index)?;
+        candidates.push(Candidate {
+            address,
+            max_chunk_bytes: max_chunk_bytes(interface.mtu),
+            interface: interface.name,
+            mtu: interface.mtu,
+            ethernet: interface.ethernet,
+            physical: interface.physical,
+            running: interface.running,
+            xdp: interface.xdp,
+        });
+    }
+    Ok(candidates)
+}

@@ -1,0 +1,132 @@
+//! What a group is like, and what it can be like at all. Pure.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::error::{Error, ErrorKind, Result};
+use crate::bindings::{FB_CHUNK_BYTES, FB_FRAME_BYTES, FB_MAX_MEMBERS, FB_MAX_WINDOW};
+
+/// IPv4 header, UDP header and frame header, in front of a chunk.
+const FRAME_OVERHEAD: u32 = 20 + 8 + FB_FRAME_BYTES;
+
+/// A group to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupSpec {
+    /// Random, the same at all members: names the group in frames.
+    pub token: u64,
+    /// Which member this host is.
+    pub self_index: u8,
+    /// Addresses of all members' hosts.
+    pub members: Vec<Ipv4Addr>,
+    /// Cells, a power of two.
+    pub window: u32,
+    /// Most payload of a frame.
+    pub chunk_bytes: u16,
+}
+
+impl GroupSpec {
+    /// Whether a group can be like this at all.
+    pub fn check(&self) -> Result<()> {
+        let invalid = |why: String| Err(Error::new(ErrorKind::Invalid, why));
+        if self.token == 0 {
+            return invalid("the token of a group is random, not 0".into());
+        }
+        if self.members.is_empty() || self.members.len() > FB_MAX_MEMBERS as usize {
+            return invalid(format!(
+                "a group has 1 to {FB_MAX_MEMBERS} members, not {}",
+                self.members.len()
+            ));
+        }
+        if usize::from(self.self_index) >= self.members.len() {
+            return invalid(format!(
+                "member {} of {} does not exist",
+                self.self_index,
+                self.members.len()
+            ));
+        }
+        for (index, address) in self.members.iter().enumerate() {
+            if address.is_unspecified()
+                || address.is_loopback()
+                || address.is_multicast()
+                || address.is_broadcast()
+            {
+                return invalid(format!("{address} is not an address that another host can reach"));
+            }
+            if self.members.iter().take(index).any(|other| other == address) {
+                return invalid(format!("{address} is a member twice"));
+            }
+        }
+        if !self.window.is_power_of_two() || self.window > FB_MAX_WINDOW {
+            return invalid(format!(
+                "a window is a power of two up to {FB_MAX_WINDOW}, not {}",
+                self.window
+            ));
+        }
+        if self.chunk_bytes == 0 || u32::from(self.chunk_bytes) > FB_CHUNK_BYTES {
+            return invalid(format!(
+                "a chunk has 1 to {FB_CHUNK_BYTES} bytes, not {}",
+                self.chunk_bytes
+            ));
+        }
+        Ok(())
+    }
+
+    /// Address of this host's member.
+    pub fn own_address(&self) -> Option<Ipv4Addr> {
+        self.members.get(usize::from(self.self_index)).copied()
+    }
+}
+
+/// Most payload that fits into frames of an interface.
+pub fn max_chunk_bytes(mtu: u32) -> u16 {
+    mtu.saturating_sub(FRAME_OVERHEAD).min(FB_CHUNK_BYTES) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> GroupSpec {
+        GroupSpec {
+            token: u64::MAX,
+            self_index: 1,
+            members: vec![Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)],
+            window: 64,
+            chunk_bytes: 1408,
+        }
+    }
+
+    #[test]
+    fn impossible_groups_are_refused() {
+        assert!(spec().check().is_ok());
+        let twice = vec![Ipv4Addr::new(10, 0, 0, 1); 2];
+        let many = (0..65).map(|i| Ipv4Addr::new(10, 0, 1, i)).collect();
+        for bad in [
+            GroupSpec { token: 0, ..spec() },
+            GroupSpec { self_index: 2, ..spec() },
+            GroupSpec { members: vec![], self_index: 0, ..spec() },
+            GroupSpec { members: twice, ..spec() },
+            GroupSpec { members: many, ..spec() },
+            GroupSpec { members: vec![Ipv4Addr::LOCALHOST], self_index: 0, ..spec() },
+            GroupSpec { members: vec![Ipv4Addr::UNSPECIFIED], self_index: 0, ..spec() },
+            GroupSpec { members: vec![Ipv4Addr::new(224, 0, 0, 1)], self_index: 0, ..spec() },
+            GroupSpec { window: 0, ..spec() },
+            GroupSpec { window: 48, ..spec() },
+            GroupSpec { window: 8192, ..spec() },
+            GroupSpec { chunk_bytes: 0, ..spec() },
+            GroupSpec { chunk_bytes: 1409, ..spec() },
+        ] {
+            assert_eq!(bad.check().unwrap_err().kind(), ErrorKind::Invalid, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn chunks_fit_the_mtu() {
+        assert_eq!(max_chunk_bytes(1500), 1408);
+        assert_eq!(max_chunk_bytes(9000), 1408);
+        assert_eq!(max_chunk_bytes(1400), 1308);
+        assert_eq!(max_chunk_bytes(68), 0);
+    }
+}

@@ -1,0 +1,618 @@
+//! The agent and its clients, in network namespaces of their own. Needs root.
+
+#[path = "agent/foreign.rs"]
+mod foreign;
+#[path = "agent/world.rs"]
+mod world;
+
+use std::fs;
+use std::io::Read;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixDatagram;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use foldback::agent::probe::has_tcx;
+use foldback::agent::{
+    Client, Embedded, ErrorKind, GroupSpec, Hook, HookChoice, Limits, Options, SocketAddress, Tc,
+    Versions,
+};
+use foldback::bindings::{FB_KIND_HELLO, FB_UDP_PORT, FB_WIRE_MAGIC, FB_WIRE_VERSION};
+use foreign::{map_exists, maps_of, program_exists, program_name, tcx_programs, touch_cells};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, socket,
+};
+use world::{
+    Actor, Agent, Directory, HERE, THERE, V0, agent_command, eventually, in_namespace, say, sh,
+    spec,
+};
+
+/// Not a test: what the other processes of the tests do.
+#[test]
+fn role() {
+    let Ok(role) = std::env::var("FOLDBACK_TEST_ROLE") else { return };
+    let socket: SocketAddress = std::env::var("FOLDBACK_TEST_SOCKET").unwrap().parse().unwrap();
+    let argument = std::env::var("FOLDBACK_TEST_ARGUMENT").unwrap();
+    let client = match Client::connect(&socket) {
+        Ok(client) => client,
+        Err(error) => return say(&format!("refused {:?}", error.kind())),
+    };
+    match role.as_str() {
+        // Has a group until told to end.
+        "hold" => {
+            let group = client.create_group(&spec(argument.parse().unwrap())).unwrap();
+            touch_cells(group.cells.as_fd(), 64);
+            client.counters(group.slot).unwrap();
+            say(&group.slot.to_string());
+            let _ = std::io::stdin().read(&mut [0]);
+        }
+        // Tries to get at somebody else's.
+        "intrude" => {
+            let slot = argument.parse().unwrap();
+            let destroyed = client.destroy_group(slot).map_err(|error| error.kind());
+            let read = client.counters(slot).map(drop).map_err(|error| error.kind());
+            let listed = client.groups().unwrap().len();
+            say(&format!("{destroyed:?} {read:?} {listed}"));
+        }
+        other => panic!("no role {other}"),
+    }
+}
+
+fn embedded(options: Options) -> (Embedded, Client) {
+    let agent = Embedded::start(options).unwrap();
+    let client = Client::connect(&agent.address()).unwrap();
+    (agent, client)
+}
+
+fn best_tc() -> Tc {
+    if has_tcx() { Tc::Tcx } else { Tc::Clsact }
+}
+
+fn clsact() -> Options {
+    Options { force_clsact: true, ..Options::default() }
+}
+
+fn with_hook(hook: HookChoice) -> Options {
+    Options { hook, ..Options::default() }
+}
+
+/// Sends a HELLO of member 0 to member 1: the one frame that needs no cell.
+fn send_hello(token: u64) {
+    let mut frame = [0_u8; 64];
+    frame[0..4].copy_from_slice(&FB_WIRE_MAGIC.to_ne_bytes());
+    frame[4] = FB_WIRE_VERSION as u8;
+    frame[5] = FB_KIND_HELLO as u8;
+    frame[8..16].copy_from_slice(&token.to_ne_bytes());
+    frame[16..24].copy_from_slice(&1_u64.to_ne_bytes());
+    frame[33] = 1;
+    let socket = UdpSocket::bind((HERE, 0)).unwrap();
+    socket.send_to(&frame, (THERE, FB_UDP_PORT as u16)).unwrap();
+}
+
+fn xdp_on(interface: &str) -> String {
+    sh(&format!("ip -o link show {interface} | grep -o 'xdp[a-z]*' | head -1"))
+}
+
+#[test]
+fn a_group_is_made_counted_and_destroyed() {
+    in_namespace(|| {
+        let (_agent, client) = embedded(Options::default());
+        assert!(client.welcome().embedded);
+        let group = client.create_group(&spec(1)).unwrap();
+        assert_eq!((group.interface.as_str(), group.port), ("v0", FB_UDP_PORT as u16));
+        assert_eq!(group.hook, Hook::TcIngress, "auto takes TC on a veth");
+        touch_cells(group.cells.as_fd(), 64);
+
+        let status = client.status().unwrap();
+        assert_eq!((status.groups, status.interfaces[0].tc), (1, best_tc()));
+        assert_eq!(tc_names(false), ["fb_tc_ingress"]);
+        assert_eq!(tc_names(true), ["fb_tc_egress"]);
+
+        assert_eq!(client.counters(group.slot).unwrap().frames_out, 0);
+        send_hello(1);
+        assert_eq!(client.counters(group.slot).unwrap().frames_out, 1);
+        send_hello(77);
+        assert_eq!(client.status().unwrap().host_counters.no_group, 1);
+
+        let listed = client.groups().unwrap();
+        assert_eq!((listed.len(), listed[0].counters.frames_out), (1, 1));
+        assert_eq!(listed[0].members, [HERE, THERE]);
+
+        client.destroy_group(group.slot).unwrap();
+        assert_eq!(client.destroy_group(group.slot).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(client.counters(group.slot).unwrap_err().kind(), ErrorKind::NotFound);
+        assert!(tc_names(false).is_empty(), "the last group takes the programs along");
+        assert!(tc_names(true).is_empty());
+    });
+}
+
+#[test]
+fn a_slot_starts_from_zero_whoever_had_it_before() {
+    in_namespace(|| {
+        let limits = Limits { groups: 1, ..Limits::default() };
+        let (_agent, client) = embedded(Options { limits, ..Options::default() });
+        let first = client.create_group(&spec(1)).unwrap();
+        assert_eq!(client.create_group(&spec(2)).unwrap_err().kind(), ErrorKind::Limit);
+        send_hello(1);
+        assert_eq!(client.counters(first.slot).unwrap().frames_out, 1);
+        client.destroy_group(first.slot).unwrap();
+        let second = client.create_group(&spec(2)).unwrap();
+        assert_eq!(second.slot, first.slot);
+        assert_eq!(client.counters(second.slot).unwrap().frames_out, 0);
+        touch_cells(second.cells.as_fd(), 64);
+    });
+}
+
+#[test]
+fn a_token_is_one_group_only() {
+    in_namespace(|| {
+        let (_agent, client) = embedded(Options::default());
+        let first = client.create_group(&spec(1)).unwrap();
+        assert_eq!(client.create_group(&spec(1)).unwrap_err().kind(), ErrorKind::Invalid);
+        send_hello(1);
+        assert_eq!(client.counters(first.slot).unwrap().frames_out, 1, "the first one works on");
+        client.destroy_group(first.slot).unwrap();
+        client.create_group(&spec(1)).unwrap();
+    });
+}
+
+#[test]
+fn groups_of_a_window_of_any_size_fit_up_to_the_users_limit() {
+    in_namespace(|| {
+        let limits = Limits { cell_bytes_per_user: 8 << 20, ..Limits::default() };
+        let (_agent, client) = embedded(Options { limits, ..Options::default() });
+        for window in [1, 256, 4096] {
+            let group = client.create_group(&GroupSpec { window, ..spec(u64::from(window)) });
+            let group = group.unwrap();
+            touch_cells(group.cells.as_fd(), window as usize);
+            client.destroy_group(group.slot).unwrap();
+        }
+        let large = |token| GroupSpec { window: 4096, ..spec(token) };
+        let held = client.create_group(&large(1)).unwrap();
+        assert_eq!(client.create_group(&large(2)).unwrap_err().kind(), ErrorKind::Limit);
+        // Destroyed, but its memory is still held.
+        client.destroy_group(held.slot).unwrap();
+        assert_eq!(client.create_group(&large(3)).unwrap_err().kind(), ErrorKind::Limit);
+        drop(held);
+        eventually("the kernel frees the cells", || client.create_group(&large(4)).is_ok());
+    });
+}
+
+#[test]
+fn only_a_local_address_is_a_member_and_nothing_else_is_attached_to() {
+    in_namespace(|| {
+        let (_agent, client) = embedded(Options::default());
+        let stranger = GroupSpec { self_index: 1, ..spec(1) };
+        assert_eq!(client.create_group(&stranger).unwrap_err().kind(), ErrorKind::NotLocal);
+        assert!(client.status().unwrap().interfaces.is_empty());
+        assert!(tc_names(false).is_empty());
+
+        sh("ip address add 10.98.0.1/24 dev v1");
+        let members = vec![Ipv4Addr::new(10, 98, 0, 1), Ipv4Addr::new(10, 98, 0, 2)];
+        let group = client.create_group(&GroupSpec { members, ..spec(1) }).unwrap();
+        assert_eq!(group.interface, "v1");
+        assert!(tc_names(false).is_empty(), "v0 has nothing to do with it");
+    });
+}
+
+#[test]
+fn a_chunk_fits_the_interface() {
+    in_namespace(|| {
+        sh("ip link set v0 mtu 1400");
+        let (_agent, client) = embedded(Options::default());
+        assert_eq!(client.interface(HERE).unwrap().max_chunk_bytes, 1308);
+        assert_eq!(client.create_group(&spec(1)).unwrap_err().kind(), ErrorKind::Invalid);
+        client.create_group(&GroupSpec { chunk_bytes: 1308, ..spec(1) }).unwrap();
+    });
+}
+
+#[test]
+fn another_version_is_refused() {
+    in_namespace(|| {
+        let (agent, _client) = embedded(Options::default());
+        let newer = Versions { interface: Versions::CURRENT.interface + 1, ..Versions::CURRENT };
+        let error = Client::connect_as(&agent.address(), newer).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Version);
+        assert!(error.to_string().contains("another version"), "{error}");
+    });
+}
+
+#[test]
+fn an_embedded_agent_serves_its_own_user_alone() {
+    in_namespace(|| {
+        let (agent, _client) = embedded(Options::default());
+        let mut other = Actor::start("hold", 65534, &agent.address(), "1");
+        assert_eq!(other.says(), "refused Denied");
+    });
+}
+
+#[test]
+fn a_user_without_privileges_has_groups_of_his_own() {
+    in_namespace(|| {
+        let directory = Directory::new();
+        let socket = directory.socket();
+        let _agent = Agent::start(&socket, &[]);
+        let mut owner = Actor::start("hold", 65534, &socket, "1");
+        let slot = owner.says();
+
+        let mut intruder = Actor::start("intrude", 65533, &socket, &slot);
+        assert_eq!(intruder.says(), "Err(NotFound) Err(NotFound) 0");
+        let mut sibling = Actor::start("intrude", 65534, &socket, &slot);
+        assert_eq!(sibling.says(), "Err(NotFound) Ok(()) 1", "reads, but only the owner destroys");
+
+        let root = Client::connect(&socket).unwrap();
+        let groups = root.groups().unwrap();
+        assert_eq!((groups.len(), groups[0].uid), (1, 65534), "root sees it");
+        let error = root.destroy_group(groups[0].slot).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "but it belongs to its connection");
+        // The programs know the owner: root's socket may not send for the group.
+        send_hello(1);
+        assert_eq!(root.counters(groups[0].slot).unwrap().drop_uid, 1);
+    });
+}
+
+#[test]
+fn a_killed_rank_leaves_no_group() {
+    in_namespace(|| {
+        let directory = Directory::new();
+        let _agent = Agent::start(&directory.socket(), &[]);
+        let root = Client::connect(&directory.socket()).unwrap();
+        let mut victim = Actor::start("hold", 65534, &directory.socket(), "1");
+        victim.says();
+        assert_eq!(tc_names(false).len(), 1);
+        victim.kill();
+        eventually("the group is gone", || root.status().unwrap().groups == 0);
+        assert!(tc_names(false).is_empty());
+        root.create_group(&spec(1)).expect("the token is free again");
+    });
+}
+
+#[test]
+fn stopping_leaves_nothing() {
+    for tc in ["auto", "clsact"] {
+        in_namespace(move || {
+            let directory = Directory::new();
+            let agent = Agent::start(&directory.socket(), &[("FOLDBACK_TC", tc)]);
+            let client = Client::connect(&directory.socket()).unwrap();
+            let group = client.create_group(&spec(1)).unwrap();
+            let programs = programs_of_v0();
+            assert_eq!(programs.len(), 2, "{programs:?}");
+            let mut maps = maps_of(&programs);
+            maps.push(map_id(group.cells.as_raw_fd()));
+            agent.stop();
+            drop((client, group));
+            assert!(programs_of_v0().is_empty());
+            assert!(!sh("tc qdisc show dev v0").contains("clsact"));
+            assert_eq!(fs::read_dir(&directory.0).unwrap().count(), 0, "no file stays");
+            for id in &programs {
+                eventually("a program is gone", || !program_exists(*id));
+            }
+            for id in &maps {
+                eventually("a map is gone", || !map_exists(*id));
+            }
+        });
+    }
+}
+
+#[test]
+fn dropping_an_embedded_agent_leaves_nothing() {
+    for options in [Options::default(), clsact(), with_hook(HookChoice::Xdp)] {
+        in_namespace(move || {
+            let (agent, client) = embedded(options);
+            let group = client.create_group(&spec(1)).unwrap();
+            let programs = programs_of_v0();
+            drop(agent);
+            assert!(programs_of_v0().is_empty());
+            assert_eq!(xdp_on("v0"), "");
+            assert!(!sh("tc qdisc show dev v0").contains("clsact"));
+            assert_eq!(client.counters(group.slot).unwrap_err().kind(), ErrorKind::Connection);
+            for id in programs {
+                eventually("a program is gone", || !program_exists(id));
+            }
+        });
+    }
+}
+
+#[test]
+fn what_a_killed_agent_leaves_goes_when_the_next_one_starts() {
+    in_namespace(|| {
+        let directory = Directory::new();
+        let socket = directory.socket();
+        let agent = Agent::start(&socket, &[("FOLDBACK_TC", "clsact")]);
+        let client = Client::connect(&socket).unwrap();
+        client.create_group(&spec(1)).unwrap();
+        let left = programs_of_v0();
+        agent.kill();
+        assert_eq!(programs_of_v0(), left, "clsact filters outlive their agent");
+
+        let next = Agent::start(&socket, &[]);
+        assert!(programs_of_v0().is_empty(), "swept at the start, before any group");
+        assert!(!sh("tc qdisc show dev v0").contains("clsact"));
+        next.stop();
+    });
+}
+
+#[test]
+fn a_living_agents_filters_are_not_swept() {
+    in_namespace(|| {
+        sh("tc qdisc add dev v0 clsact");
+        let (first, client) = embedded(clsact());
+        client.create_group(&spec(1)).unwrap();
+        let programs = programs_of_v0();
+        let (second, _other) = embedded(clsact());
+        assert_eq!(programs_of_v0(), programs);
+        drop((first, second));
+        assert!(sh("tc qdisc show dev v0").contains("clsact"), "the qdisc was not ours");
+    });
+}
+
+#[test]
+fn the_last_of_two_agents_takes_the_qdisc_along() {
+    in_namespace(|| {
+        let (first, client) = embedded(clsact());
+        client.create_group(&spec(1)).unwrap();
+        let (second, other) = embedded(clsact());
+        other.create_group(&spec(2)).unwrap();
+        assert_eq!(programs_of_v0().len(), 4);
+        drop(first);
+        assert_eq!(programs_of_v0().len(), 2);
+        drop(second);
+        assert!(!sh("tc qdisc show dev v0").contains("clsact"));
+    });
+}
+
+#[test]
+fn other_peoples_tc_programs_stay_and_ours_comes_first() {
+    in_namespace(|| {
+        if !has_tcx() {
+            println!("no tcx in this kernel, so nobody has a program there");
+            return;
+        }
+        let _foreign = foreign::tcx(V0);
+        let (agent, client) = embedded(Options::default());
+        client.create_group(&spec(1)).unwrap();
+        assert_eq!(tc_names(false), ["fb_tc_ingress", "foreign"]);
+        drop(agent);
+        assert_eq!(tc_names(false), ["foreign"]);
+    });
+}
+
+#[test]
+fn other_peoples_filters_stay() {
+    in_namespace(|| {
+        sh("tc qdisc add dev v0 clsact
+            tc filter add dev v0 ingress prio 5 protocol ip u32 match u32 0 0 flowid 1:1");
+        let before = sh("tc filter show dev v0 ingress");
+        let (agent, client) = embedded(clsact());
+        client.create_group(&spec(1)).unwrap();
+        let during = sh("tc filter show dev v0 ingress");
+        let ours = during.find("fb_tc_ingress").expect("ours is there");
+        assert!(ours < during.find("u32").unwrap(), "and comes first:\n{during}");
+        drop(agent);
+        assert_eq!(sh("tc filter show dev v0 ingress"), before);
+    });
+}
+
+#[test]
+fn an_ingress_qdisc_is_not_mistaken_for_clsact() {
+    in_namespace(|| {
+        sh("tc qdisc add dev v0 ingress");
+        let (agent, client) = embedded(clsact());
+        assert_eq!(client.create_group(&spec(1)).unwrap_err().kind(), ErrorKind::Hook);
+        drop(agent);
+        if has_tcx() {
+            let (_agent, client) = embedded(Options::default());
+            client.create_group(&spec(1)).expect("tcx does not mind");
+        }
+        assert!(sh("tc qdisc show dev v0").contains("qdisc ingress"));
+    });
+}
+
+#[test]
+fn xdp_is_attached_when_asked_for() {
+    in_namespace(|| {
+        for mtu in [1500, 9000] {
+            sh(&format!("ip link set v1 mtu {mtu}; ip link set v0 mtu {mtu}"));
+            let (_agent, client) = embedded(with_hook(HookChoice::Xdp));
+            let group = client.create_group(&spec(1)).unwrap();
+            assert_eq!(group.hook, Hook::XdpNative, "MTU {mtu}");
+            assert_eq!(xdp_on("v0").trim(), "xdp");
+            assert_eq!(tc_names(false), ["fb_tc_ingress"], "TC is there as well");
+            assert_eq!(tc_names(true), ["fb_tc_egress"]);
+        }
+    });
+}
+
+#[test]
+fn xdp_is_generic_where_the_driver_has_none() {
+    in_namespace(|| {
+        sh("ip link add br0 type bridge
+            ip address add 10.97.0.1/24 dev br0
+            ip link set br0 up");
+        let (_agent, client) = embedded(with_hook(HookChoice::Xdp));
+        let members = vec![Ipv4Addr::new(10, 97, 0, 1)];
+        let group = client.create_group(&GroupSpec { members, ..spec(1) }).unwrap();
+        assert_eq!(group.hook, Hook::XdpGeneric);
+        assert_eq!(xdp_on("br0").trim(), "xdpgeneric");
+    });
+}
+
+#[test]
+fn a_foreign_xdp_program_stays() {
+    in_namespace(|| {
+        let _foreign = foreign::xdp(V0);
+        let (agent, client) = embedded(with_hook(HookChoice::Xdp));
+        let error = client.create_group(&spec(1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Hook);
+        assert!(error.to_string().contains("left alone"), "{error}");
+        assert!(tc_names(false).is_empty(), "nothing half attached");
+        drop(agent);
+        let (agent, client) = embedded(with_hook(HookChoice::Auto));
+        assert_eq!(client.create_group(&spec(1)).unwrap().hook, Hook::TcIngress);
+        drop(agent);
+        assert_eq!(xdp_on("v0").trim(), "xdp");
+    });
+}
+
+#[test]
+fn hostile_clients_keep_nobody_waiting() {
+    in_namespace(|| {
+        let limits = Limits { connections_per_user: 20, ..Limits::default() };
+        let (agent, client) = embedded(Options { limits, ..Options::default() });
+        client.create_group(&spec(1)).unwrap();
+        let SocketAddress::Abstract(name) = agent.address() else { panic!("abstract") };
+        let address = UnixAddr::new_abstract(name.as_bytes()).unwrap();
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let raw = || {
+            let fd = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap();
+            connect(fd.as_raw_fd(), &address).unwrap();
+            fd
+        };
+        let tell = |fd: &std::os::fd::OwnedFd, text: &[u8]| {
+            send(fd.as_raw_fd(), text, MsgFlags::MSG_NOSIGNAL)
+        };
+        let hello = br#"{"versions":{"protocol":1,"interface":1,"wire":1}}"#;
+        // Says nothing; says nonsense; says too much; asks and never listens.
+        let _silent = raw();
+        let nonsense = raw();
+        tell(&nonsense, b"\x00\xff{{{").unwrap();
+        let endless = raw();
+        tell(&endless, &[b' '; 20_000]).unwrap();
+        let deaf = raw();
+        tell(&deaf, hello).unwrap();
+        let mut asked = 0;
+        let end = Instant::now() + world::PATIENCE;
+        while asked < 100_000 && Instant::now() < end && tell(&deaf, br#""status""#).is_ok() {
+            asked += 1;
+        }
+        assert!(asked < 100_000, "its own queue is full before the agent's memory is");
+        let start = Instant::now();
+        client.status().unwrap();
+        assert!(start.elapsed() < world::PATIENCE / 3, "{:?}", start.elapsed());
+
+        let mut answer = [0; 512];
+        eventually("nonsense is told so and hung up on", || {
+            matches!(recv(nonsense.as_raw_fd(), &mut answer, MsgFlags::empty()), Ok(0))
+        });
+        // More of them than one user may have: the others are hung up on.
+        let many: Vec<_> = (0..40).map(|_| raw()).collect();
+        eventually("those above the limit are hung up on", || {
+            let gone = |fd: &&std::os::fd::OwnedFd| {
+                recv(fd.as_raw_fd(), &mut [0; 8], MsgFlags::empty()).is_ok()
+            };
+            many.iter().filter(gone).count() >= 20
+        });
+        client.status().expect("the others do not notice");
+    });
+}
+
+#[test]
+fn one_agent_serves_a_path() {
+    in_namespace(|| {
+        let directory = Directory::new();
+        let socket = directory.socket();
+        let path = directory.0.join("agent.sock");
+        let first = Agent::start(&socket, &[]);
+        let second = agent_command(&socket, &[]).output().unwrap();
+        let told = String::from_utf8_lossy(&second.stderr).into_owned();
+        assert!(!second.status.success());
+        assert!(told.contains("serves here already") && told.lines().count() == 1, "{told}");
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o666);
+
+        first.kill();
+        assert!(path.exists(), "a killed agent leaves its socket");
+        assert_eq!(Client::connect(&socket).err().unwrap().kind(), ErrorKind::Unreachable);
+        Agent::start(&socket, &[]).stop();
+        assert!(!path.exists());
+
+        fs::write(&path, "precious").unwrap();
+        let refused = agent_command(&socket, &[]).output().unwrap();
+        assert!(!refused.status.success());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    });
+}
+
+#[test]
+fn the_agent_makes_its_directory_and_tells_systemd() {
+    in_namespace(|| {
+        let directory = Directory::new();
+        let deep = directory.0.join("run/foldback/agent.sock");
+        let notify = directory.0.join("notify");
+        let listener = UnixDatagram::bind(&notify).unwrap();
+        listener.set_read_timeout(Some(world::PATIENCE)).unwrap();
+        let socket = SocketAddress::Path(deep.clone());
+        let agent = Agent::start(&socket, &[("NOTIFY_SOCKET", notify.to_str().unwrap())]);
+        let mut text = [0; 128];
+        let length = listener.recv(&mut text).unwrap();
+        assert!(text[..length].starts_with(b"READY=1"));
+        assert!(fs::metadata(&deep).unwrap().file_type().is_socket());
+        let mode = fs::metadata(deep.parent().unwrap()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o755);
+        agent.stop();
+    });
+}
+
+#[test]
+fn status_and_doctor_report() {
+    in_namespace(|| {
+        let directory = Directory::new();
+        let socket = directory.socket().to_string();
+        let foldback = |arguments: &[&str]| {
+            Command::new(env!("CARGO_BIN_EXE_foldback"))
+                .args(arguments)
+                .env("FOLDBACK_AGENT_SOCKET", &socket)
+                .stdin(Stdio::null())
+                .output()
+                .unwrap()
+        };
+        let alone = foldback(&["status"]);
+        assert!(!alone.status.success());
+        assert!(String::from_utf8_lossy(&alone.stderr).contains("no agent at"));
+
+        let _agent = Agent::start(&directory.socket(), &[]);
+        let client = Client::connect(&directory.socket()).unwrap();
+        let group = client.create_group(&spec(1)).unwrap();
+        send_hello(1);
+        let json = foldback(&["status", "--json"]).stdout;
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(json["groups"][0]["slot"], group.slot);
+        assert_eq!(json["groups"][0]["counters"]["frames_out"], 1);
+        assert_eq!(json["interfaces"][0]["name"], "v0");
+        let text = String::from_utf8(foldback(&["status"]).stdout).unwrap();
+        assert!(text.contains("v0: tc-ingress") && text.contains("frames_out 1"), "{text}");
+
+        let doctor = String::from_utf8(foldback(&["doctor"]).stdout).unwrap();
+        for line in ["ok  an agent answers", "takes the TC programs", "10.99.0.1 on v0"] {
+            assert!(doctor.contains(line), "{line}:\n{doctor}");
+        }
+    });
+}
+
+/// Programs on a TC hook of `v0`, first to last: tcx comes before clsact.
+fn tc_programs(egress: bool) -> Vec<u32> {
+    let mut ids: Vec<u32> = tcx_programs(V0, egress).into_iter().map(|(id, _)| id).collect();
+    let side = if egress { "egress" } else { "ingress" };
+    let filters = sh(&format!("tc filter show dev v0 {side}"));
+    let mut words = filters.split_whitespace();
+    while words.by_ref().any(|word| word == "id") {
+        ids.extend(words.next().and_then(|id| id.parse::<u32>().ok()));
+    }
+    ids
+}
+
+fn programs_of_v0() -> Vec<u32> {
+    [tc_programs(false), tc_programs(true)].concat()
+}
+
+fn tc_names(egress: bool) -> Vec<String> {
+    tc_programs(egress).into_iter().map(program_name).collect()
+}
+
+fn map_id(fd: i32) -> u32 {
+    let text = fs::read_to_string(format!("/proc/thread-self/fdinfo/{fd}")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("map_id:")).unwrap();
+    line.trim().parse().unwrap()
+}

@@ -1,0 +1,122 @@
+//! Other people's BPF programs, and a look at what is attached where. In this thread's network
+//! namespace.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libbpf_rs::libbpf_sys::{
+    BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP, BPF_TCX_EGRESS, BPF_TCX_INGRESS, BPF_XDP,
+    bpf_attach_type, bpf_insn, bpf_link_create, bpf_link_create_opts, bpf_prog_load,
+    bpf_prog_load_opts, bpf_prog_query,
+};
+use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
+use libbpf_rs::{MapHandle, ProgramHandle};
+
+/// Somebody's program on a hook, until dropped.
+pub struct Foreign {
+    _program: OwnedFd,
+    _link: OwnedFd,
+}
+
+/// Puts a program that lets everything pass on the TC ingress of an interface.
+pub fn tcx(interface: u32) -> Foreign {
+    attach(BPF_PROG_TYPE_SCHED_CLS, -1, interface, BPF_TCX_INGRESS)
+}
+
+/// The same for XDP.
+pub fn xdp(interface: u32) -> Foreign {
+    attach(BPF_PROG_TYPE_XDP, 2, interface, BPF_XDP)
+}
+
+fn attach(program_type: u32, verdict: i32, interface: u32, to: bpf_attach_type) -> Foreign {
+    // r0 = verdict; exit
+    let mut code = [bpf_insn::default(), bpf_insn::default()];
+    (code[0].code, code[0].imm) = (0xb7, verdict);
+    code[1].code = 0x95;
+    let mut options =
+        bpf_prog_load_opts { sz: size_of::<bpf_prog_load_opts>() as _, ..Default::default() };
+    // SAFETY: name and license end in NUL, and the code is as long as said.
+    let program = unsafe {
+        bpf_prog_load(
+            program_type,
+            c"foreign".as_ptr(),
+            c"GPL".as_ptr(),
+            code.as_ptr(),
+            code.len() as _,
+            &raw mut options,
+        )
+    };
+    assert!(program >= 0, "no foreign program: {program}");
+    // SAFETY: just made, and nobody else's.
+    let program = unsafe { OwnedFd::from_raw_fd(program) };
+    let options =
+        bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as _, ..Default::default() };
+    // SAFETY: the program is open, and the options are zero but for their size.
+    let link =
+        unsafe { bpf_link_create(program.as_raw_fd(), interface as i32, to, &raw const options) };
+    assert!(link >= 0, "no foreign link: {link}");
+    // SAFETY: as above.
+    Foreign { _program: program, _link: unsafe { OwnedFd::from_raw_fd(link) } }
+}
+
+/// Programs of an interface's tcx hooks, first to last: number and name. None, of course, where
+/// the kernel has no tcx.
+pub fn tcx_programs(interface: u32, egress: bool) -> Vec<(u32, String)> {
+    if !foldback::agent::probe::has_tcx() {
+        return Vec::new();
+    }
+    let mut ids = [0_u32; 16];
+    let mut count = ids.len() as u32;
+    let hook = if egress { BPF_TCX_EGRESS } else { BPF_TCX_INGRESS };
+    // SAFETY: there is room for as many ids as said.
+    let result = unsafe {
+        bpf_prog_query(
+            interface as i32,
+            hook,
+            0,
+            std::ptr::null_mut(),
+            ids.as_mut_ptr(),
+            &raw mut count,
+        )
+    };
+    assert_eq!(result, 0, "asking for tcx programs");
+    ids[..count as usize].iter().map(|id| (*id, program_name(*id))).collect()
+}
+
+/// Name of a program that is attached.
+pub fn program_name(id: u32) -> String {
+    let handle = ProgramHandle::from_prog_id(id).expect("an attached program exists");
+    handle.name().to_string_lossy().into_owned()
+}
+
+/// Whether the kernel still has a program.
+pub fn program_exists(id: u32) -> bool {
+    ProgramHandle::from_prog_id(id).is_ok()
+}
+
+/// Whether the kernel still has a map.
+pub fn map_exists(id: u32) -> bool {
+    MapHandle::from_map_id(id).is_ok()
+}
+
+/// The maps of some programs.
+pub fn maps_of(programs: &[u32]) -> Vec<u32> {
+    ProgInfoIter::with_query_opts(ProgInfoQueryOptions::default().include_map_ids(true))
+        .filter(|program| programs.contains(&program.id))
+        .flat_map(|program| program.map_ids)
+        .collect()
+}
+
+/// Maps a group's cells, writes into the first one, and reads that back.
+pub fn touch_cells(cells: BorrowedFd<'_>, window: usize) {
+    use foldback::bindings::fb_cell;
+    let length = (1 + window) * size_of::<fb_cell>();
+    let map = memmap2::MmapOptions::new().len(length).map_raw(&cells).expect("cells can be mapped");
+    let cell = map.as_mut_ptr().cast::<fb_cell>().wrapping_add(window);
+    // SAFETY: the mapping has 1 + window cells, and a new group's are nobody's business yet.
+    unsafe {
+        assert_eq!((*cell).seq, 0, "a new cell is free");
+        (&raw mut (*cell).seq).write_volatile(42);
+        assert_eq!((&raw const (*cell).seq).read_volatile(), 42);
+    }
+}

@@ -1,0 +1,197 @@
+//! A network namespace for each test, agents and clients in it. Nothing here touches the host's
+//! own interfaces.
+
+use std::any::Any;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use foldback::agent::{Client, GroupSpec, SocketAddress};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+
+pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const HERE: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
+pub const THERE: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
+/// Index of `v0` in each test's namespace.
+pub const V0: u32 = 10;
+
+/// Runs a test in a namespace with a pair of interfaces, `v0` with the address `HERE` and `v1`.
+pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    assert!(geteuid().is_root(), "this test needs root: it makes network namespaces and loads BPF");
+    let (done, wait) = channel();
+    let thread = thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
+        sh("ip link set lo up
+            ip link add v0 index 10 type veth peer name v1
+            ip address add 10.99.0.1/24 dev v0
+            ip neighbour add 10.99.0.2 lladdr 02:00:00:00:00:02 dev v0
+            ip link set v0 up
+            ip link set v1 up");
+        let _done = done;
+        test();
+    });
+    match wait.recv_timeout(4 * PATIENCE) {
+        Err(RecvTimeoutError::Timeout) => panic!("the test hangs"),
+        Ok(()) | Err(RecvTimeoutError::Disconnected) => {}
+    }
+    if let Err(panic) = thread.join() {
+        let panic: Box<dyn Any + Send> = panic;
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Runs shell commands and returns what they print.
+pub fn sh(script: &str) -> String {
+    let output = Command::new("sh").args(["-ec", script]).output().expect("sh");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{script}\n{text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+/// A name that no other test has.
+pub fn unique(what: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("{what}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A directory that goes with the test.
+pub struct Directory(pub PathBuf);
+
+impl Directory {
+    pub fn new() -> Self {
+        let path = std::env::temp_dir().join(unique("foldback-test"));
+        fs::create_dir(&path).expect("a directory");
+        sh(&format!("chmod 755 {}", path.display()));
+        Self(path)
+    }
+
+    pub fn socket(&self) -> SocketAddress {
+        SocketAddress::Path(self.0.join("agent.sock"))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `foldback agent`, killed when dropped.
+pub struct Agent(Child);
+
+impl Agent {
+    /// Starts it and waits until it serves.
+    pub fn start(socket: &SocketAddress, environment: &[(&str, &str)]) -> Self {
+        let child = agent_command(socket, environment).spawn().expect("the agent starts");
+        let agent = Self(child);
+        eventually("the agent answers", || Client::connect(socket).is_ok());
+        agent
+    }
+
+    /// Asks it to stop, and waits.
+    pub fn stop(mut self) {
+        signal(&self.0, Signal::SIGTERM);
+        assert!(self.0.wait().expect("its status").success(), "the agent stops in good order");
+    }
+
+    /// Stops it as no program can prevent.
+    pub fn kill(mut self) {
+        signal(&self.0, Signal::SIGKILL);
+        self.0.wait().expect("its status");
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub fn agent_command(socket: &SocketAddress, environment: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foldback"));
+    command.args(["agent", "--socket", &socket.to_string()]);
+    command.envs(environment.iter().copied());
+    command
+}
+
+/// A process of some user that plays a part (see `role` in the test file); killed when dropped.
+pub struct Actor {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Actor {
+    pub fn start(role: &str, uid: u32, socket: &SocketAddress, argument: &str) -> Self {
+        // Not by its path, which other users may not reach.
+        let mut child = Command::new("/proc/self/exe")
+            .args(["role", "--exact", "--nocapture", "--test-threads=1"])
+            .env("FOLDBACK_TEST_ROLE", role)
+            .env("FOLDBACK_TEST_SOCKET", socket.to_string())
+            .env("FOLDBACK_TEST_ARGUMENT", argument)
+            .uid(uid)
+            .gid(uid)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the actor starts");
+        let stdout = child.stdout.take().expect("piped");
+        Self { child, lines: BufReader::new(stdout).lines() }
+    }
+
+    /// The next thing it says.
+    pub fn says(&mut self) -> String {
+        loop {
+            let line = self.lines.next().expect("the actor says something").expect("text");
+            // The first line of a test may follow libtest's own words.
+            if let Some((_, said)) = line.split_once("role: ") {
+                return said.to_string();
+            }
+        }
+    }
+
+    pub fn kill(mut self) {
+        signal(&self.child, Signal::SIGKILL);
+        self.child.wait().expect("its status");
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Says something to the test.
+pub fn say(text: &str) {
+    println!("role: {text}");
+    std::io::stdout().flush().expect("the test listens");
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id() as i32), signal).expect("the process is there");
+}
+
+/// Waits until something is so.
+pub fn eventually(what: &str, mut check: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !check() {
+        assert!(Instant::now() < end, "still not so: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A group of `HERE` and `THERE`.
+pub fn spec(token: u64) -> GroupSpec {
+    GroupSpec { token, self_index: 0, members: vec![HERE, THERE], window: 64, chunk_bytes: 1408 }
+}
