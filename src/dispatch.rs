@@ -91,9 +91,7 @@ impl Runtime {
         let known = self.mpi.abi.datatype(datatype);
         let size = match known {
             Some(known) => usize::from(known.size),
-            None => {
-                self.mpi.type_size(self.mpi.abi.handle(datatype)).ok_or(Reason::Argument)?
-            }
+            None => self.mpi.type_size(self.mpi.abi.handle(datatype)).ok_or(Reason::Argument)?,
         };
         let count_ = usize::try_from(count).map_err(|_| Reason::Argument)?;
         let bytes = bounded(count_ * size, self.max_bytes(Collective::Bcast))?;

@@ -119,7 +119,15 @@ impl Group {
                         leaf.begin();
                         match member {
                             Some(member) => {
-                                lead(leaf, &mut member.wire, kind, &self.layout, self.rank, &round, waiter);
+                                lead(
+                                    leaf,
+                                    &mut member.wire,
+                                    kind,
+                                    &self.layout,
+                                    self.rank,
+                                    &round,
+                                    waiter,
+                                );
                             }
                             None => follow(leaf, self.rank, &round, waiter),
                         }

@@ -119,8 +119,7 @@ impl Runtime {
             return;
         };
         let world = self.mpi.abi.comm_world;
-        let process =
-            Process { mpi: &self.mpi, config: &self.config, agent: &self.agent, nothing };
+        let process = Process { mpi: &self.mpi, config: &self.config, agent: &self.agent, nothing };
         let (state, no_group, all_here) = match set_up(&process, world) {
             Ok(group) => {
                 log::info!("rank {} folds", group.rank);

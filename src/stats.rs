@@ -176,9 +176,8 @@ pub fn document(mpi: &str, reports: &[RankReport]) -> serde_json::Value {
     let mut hosts: Vec<HostLine> = Vec::new();
     for report in reports {
         for line in &report.calls {
-            let same = |c: &&mut CallLine| {
-                c.collective == line.collective && c.reason == line.reason
-            };
+            let same =
+                |c: &&mut CallLine| c.collective == line.collective && c.reason == line.reason;
             match calls.iter_mut().find(same) {
                 Some(sum) => {
                     sum.calls += line.calls;

@@ -81,7 +81,9 @@ pub unsafe extern "C" fn MPI_Init_thread(
 }
 
 fn started(code: c_int) {
-    if code == 0 && let Some(runtime) = runtime::get() {
+    if code == 0
+        && let Some(runtime) = runtime::get()
+    {
         guard::shielded_or_abort(|| runtime.started());
     }
 }

@@ -37,9 +37,7 @@ pub fn addresses(wanted: Option<Network>) -> Vec<Network> {
         {
             continue;
         }
-        let ipv4 = |a: Option<nix::sys::socket::SockaddrStorage>| {
-            Some(a?.as_sockaddr_in()?.ip())
-        };
+        let ipv4 = |a: Option<nix::sys::socket::SockaddrStorage>| Some(a?.as_sockaddr_in()?.ip());
         let (Some(address), Some(mask)) = (ipv4(interface.address), ipv4(interface.netmask)) else {
             continue;
         };

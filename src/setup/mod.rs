@@ -128,11 +128,17 @@ pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
     let leaders = || layout.hosts.iter().map(|ranks| &offers[ranks[0]]);
     let chunk_bytes = leaders().map(|offer| offer.chunk_bytes).min().unwrap_or(0);
     if leaders().any(|offer| offer.port != leader.port) {
-        return Err("the agents use different UDP ports: give them all the same FOLDBACK_PORT".into());
+        return Err(
+            "the agents use different UDP ports: give them all the same FOLDBACK_PORT".into()
+        );
     }
 
-    let identity =
-        Identity { token: hellos[0].token, members: members.len() as u8, me: me as u8, chunk_bytes };
+    let identity = Identity {
+        token: hellos[0].token,
+        members: members.len() as u8,
+        me: me as u8,
+        chunk_bytes,
+    };
     let mut trouble = None;
     let mut member = None;
     let leaf = match (&mut meeting, &leader.meeting) {
@@ -197,7 +203,9 @@ fn agree(hellos: &[Hello], layout: &Layout) -> Result<Vec<Ipv4Addr>, String> {
             return differs("byte order");
         }
         if hello.shared != first.shared {
-            return differs("foldback configuration (FOLDBACK_MAX_BYTES, FOLDBACK_SETUP_CALLS or FOLDBACK_WINDOW)");
+            return differs(
+                "foldback configuration (FOLDBACK_MAX_BYTES, FOLDBACK_SETUP_CALLS or FOLDBACK_WINDOW)",
+            );
         }
     }
     if layout.hosts.len() < 2 {
@@ -217,10 +225,7 @@ fn agree(hellos: &[Hello], layout: &Layout) -> Result<Vec<Ipv4Addr>, String> {
 }
 
 /// The first trouble that any rank has, with its rank.
-fn troubles<'a>(
-    layout: &Layout,
-    all: impl Iterator<Item = Option<&'a str>>,
-) -> Result<(), String> {
+fn troubles<'a>(layout: &Layout, all: impl Iterator<Item = Option<&'a str>>) -> Result<(), String> {
     for (rank, trouble) in all.enumerate() {
         if let Some(trouble) = trouble {
             let host = layout.place(rank).map_or(0, |(member, _)| member);

@@ -267,5 +267,3 @@ impl<M: Memory, F: Fabric> Wire<M, F> {
         self.ask(seq, target);
     }
 }
-
-
