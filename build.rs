@@ -12,8 +12,9 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo:rerun-if-changed=bpf");
 
-    // linux/types.h lives in a directory of the host's architecture.
-    let include = "/usr/include/x86_64-linux-gnu";
+    // asm/types.h lives in a directory of the host's architecture.
+    let include = format!("/usr/include/{}-linux-gnu", env::consts::ARCH);
+    let include = include.as_str();
     for object in BPF_OBJECTS {
         SkeletonBuilder::new()
             .source(format!("bpf/{object}.bpf.c"))
@@ -23,8 +24,17 @@ fn main() {
             .unwrap_or_else(|error| panic!("bpf/{object}.bpf.c does not build: {error:#}"));
     }
 
+    // The same protocol for user space; only tests refer to it, so only they get it linked in.
+    cc::Build::new()
+        .compiler("clang")
+        .file("bpf/native.c")
+        .include("bpf")
+        .flags(["-Wall", "-Werror"])
+        .opt_level(2)
+        .compile("foldback_native");
+
     bindgen::Builder::default()
-        .header("bpf/intf.h")
+        .header("bpf/native.h")
         .clang_args(["-Ibpf", "-I", include])
         .allowlist_item("[fF][bB]_.*")
         .prepend_enum_name(false)

@@ -114,6 +114,7 @@ impl Runtime {
         if self.running.get().is_some() {
             return;
         }
+        self.mpi.abi.learn_types(&self.mpi.pmpi);
         let Some(nothing) = self.mpi.private_self() else {
             log::warn!("everything is passed through: MPI_COMM_SELF cannot be duplicated");
             return;

@@ -1,9 +1,10 @@
 //! Which MPI this is, and what its handles mean.
 
 use std::ffi::{CStr, c_int};
+use std::sync::OnceLock;
 
 use super::pmpi::{Handle, Pmpi, variable};
-use super::types::{OPS, TYPES, TypeInfo};
+use super::types::{Class, OPS, Row, TYPES, TypeInfo};
 
 /// Families of MPI with one binary interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,8 @@ pub struct Abi {
     pub any_source: c_int,
     /// Bits of a handle that mean something.
     handle_mask: usize,
-    types: HandleMap<TypeInfo>,
+    /// Filled by [`Abi::learn_types`].
+    types: OnceLock<HandleMap<TypeInfo>>,
     ops: HandleMap<u8>,
 }
 
@@ -48,19 +50,18 @@ impl Abi {
     pub fn detect(pmpi: &Pmpi) -> Result<Self, String> {
         let version = pmpi.library_version();
         if variable(c"ompi_mpi_comm_world").is_some() {
-            Self::open_mpi(pmpi, version)
+            Self::open_mpi(version)
         } else if version.starts_with("MPICH") {
-            Ok(Self::mpich(pmpi, version))
+            Ok(Self::mpich(version))
         } else {
             Err(format!("unknown MPI \"{version}\""))
         }
     }
 
-    fn open_mpi(pmpi: &Pmpi, version: String) -> Result<Self, String> {
+    fn open_mpi(version: String) -> Result<Self, String> {
         let object = |symbol: &CStr| {
             variable(symbol).ok_or_else(|| format!("Open MPI without {}", symbol.to_string_lossy()))
         };
-        let types = TYPES.iter().filter_map(|t| Some((variable(t.4)?, t)));
         let ops = OPS.iter().filter_map(|op| Some((variable(op.2)?, op.0 as u8)));
         Ok(Self {
             family: Family::OpenMpi,
@@ -71,14 +72,13 @@ impl Abi {
             status_ignore: 0,
             any_source: -1,
             handle_mask: usize::MAX,
-            types: known_types(pmpi, types),
+            types: OnceLock::new(),
             ops: HandleMap::new(ops),
             version,
         })
     }
 
-    fn mpich(pmpi: &Pmpi, version: String) -> Self {
-        let types = TYPES.iter().map(|t| (t.3 as usize, t));
+    fn mpich(version: String) -> Self {
         let ops = OPS.iter().map(|op| (op.1 as usize, op.0 as u8));
         Self {
             family: Family::Mpich,
@@ -89,10 +89,26 @@ impl Abi {
             status_ignore: 1,
             any_source: -2,
             handle_mask: u32::MAX as usize,
-            types: known_types(pmpi, types),
+            types: OnceLock::new(),
             ops: HandleMap::new(ops),
             version,
         }
+    }
+
+    /// Looks the datatypes up; to be called once MPI is initialised, since some sizes are the MPI's
+    /// to tell. Types that it was built without (a size of 0, or an error) are left out.
+    pub fn learn_types(&self, pmpi: &Pmpi) {
+        let handle = |row: &Row| match self.family {
+            Family::OpenMpi => variable(row.4),
+            Family::Mpich => Some(row.3 as usize),
+        };
+        let known = |row: &Row| {
+            let (handle, (class, size, signed, ..)) = (handle(row)?, *row);
+            let size = if size == 0 { super::type_size(pmpi, handle)? as u8 } else { size };
+            let foldable = matches!(size, 1 | 2 | 4 | 8);
+            (foldable || class == Class::Opaque).then_some((handle, TypeInfo { class, size, signed }))
+        };
+        let _ = self.types.set(HandleMap::new(TYPES.iter().filter_map(known)));
     }
 
     /// A handle without what a caller may have left in the unused half of the register.
@@ -104,7 +120,7 @@ impl Abi {
     /// The datatype, if it is a named one that foldback knows.
     #[inline]
     pub fn datatype(&self, raw: usize) -> Option<TypeInfo> {
-        self.types.get(self.handle(raw))
+        self.types.get()?.get(self.handle(raw))
     }
 
     /// The op (`enum fb_op`), if it is one that the kernel folds.
@@ -112,19 +128,6 @@ impl Abi {
     pub fn op(&self, raw: usize) -> Option<u8> {
         self.ops.get(self.handle(raw))
     }
-}
-
-/// The table's types by handle, sizes that the table leaves open filled in. Types that the MPI was
-/// built without (a size of 0, or an error) are left out.
-fn known_types<'a>(
-    pmpi: &Pmpi,
-    types: impl Iterator<Item = (Handle, &'a super::types::Row)>,
-) -> HandleMap<TypeInfo> {
-    HandleMap::new(types.filter_map(|(handle, &(class, size, signed, ..))| {
-        let size = if size == 0 { super::type_size(pmpi, handle)? as u8 } else { size };
-        let known = matches!(size, 1 | 2 | 4 | 8) || class == super::types::Class::Opaque;
-        (known && size > 0).then_some((handle, TypeInfo { class, size, signed }))
-    }))
 }
 
 /// A small map from handles, read at every call: open addressing, at most half full.
