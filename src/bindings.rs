@@ -1,6 +1,6 @@
 //! Generated code, and nothing else: Rust of `bpf/intf.h` and `bpf/wire.h`, and the BPF skeletons.
 #![allow(missing_docs, unsafe_code, non_camel_case_types, non_snake_case, non_upper_case_globals)]
-#![allow(clippy::all, unreachable_pub, dead_code)]
+#![allow(clippy::all, clippy::undocumented_unsafe_blocks, unreachable_pub, dead_code)]
 
 include!(concat!(env!("OUT_DIR"), "/intf.rs"));
 
