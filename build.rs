@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use bindgen::callbacks::{DeriveInfo, ParseCallbacks};
 use libbpf_cargo::SkeletonBuilder;
 
-const BPF_OBJECTS: &[&str] = &["foldback"];
+const BPF_OBJECTS: &[&str] = &["foldback", "lab_faults"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
@@ -35,8 +35,10 @@ fn main() {
 
     bindgen::Builder::default()
         .header("bpf/native.h")
+        .header("bpf/lab_faults.h")
         .clang_args(["-Ibpf", "-I", include])
         .allowlist_item("[fF][bB]_.*")
+        .allowlist_item("[lL][fF]_.*")
         .prepend_enum_name(false)
         .derive_default(true)
         .parse_callbacks(Box::new(SerializableCounters))
@@ -53,6 +55,6 @@ struct SerializableCounters;
 
 impl ParseCallbacks for SerializableCounters {
     fn add_derives(&self, info: &DeriveInfo<'_>) -> Vec<String> {
-        if info.name == "fb_counters" { vec!["serde::Serialize".into()] } else { Vec::new() }
+        if info.name.ends_with("_counters") { vec!["serde::Serialize".into()] } else { Vec::new() }
     }
 }
