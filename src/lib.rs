@@ -15,6 +15,7 @@
 
 pub mod agent;
 pub mod bindings;
+pub mod capi;
 pub mod config;
 mod dispatch;
 mod eligibility;

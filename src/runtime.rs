@@ -143,6 +143,14 @@ impl Runtime {
         crate::preload::lifetime::watch_self(self);
     }
 
+    /// Whether COMM_WORLD has a group that works.
+    pub fn world_folds(&self) -> bool {
+        let known = self.communicators.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(world) = known.get(&self.mpi.abi.comm_world) else { return false };
+        let state = world.group.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(*state, GroupState::Ready(_))
+    }
+
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<Handle, Arc<Communicator>>> {
         self.communicators.write().unwrap_or_else(PoisonError::into_inner)
     }
