@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::agent::{Client, GroupSpec, SocketAddress, Versions};
-use crate::bindings::FB_MAX_MEMBERS;
+use crate::bindings::{FB_MAX_MEMBERS, FB_OP_BOR, FB_TYPE_U8};
 use crate::config::{Config, Network, Shared};
 use crate::group::{Group, Member};
 use crate::mpi::Mpi;
@@ -292,31 +292,40 @@ fn try_out(process: &Process<'_>, member: &mut Member, patience: Duration) -> Re
         }
         waiter.turn();
     }
-    for _ in 0..member.wire.identity().members {
-        let mut transfer = Transfer::new(Kind::FoldToAll, 0, 0, 0);
-        while !member.wire.poll(&mut transfer, &mut Nothing, || waiter.now()) {
-            if begin.elapsed() > patience {
-                return late("a first fold did not come back");
-            }
-            if Instant::now() >= next_hello {
-                member.wire.hello();
-                next_hello = Instant::now() + Duration::from_millis(5);
-            }
-            waiter.turn();
+    // One chunk for each aggregator.
+    let identity = *member.wire.identity();
+    let bytes = usize::from(identity.members) * usize::from(identity.chunk_bytes);
+    let (op, element) = (FB_OP_BOR as u8, FB_TYPE_U8 as u8);
+    let mut transfer = Transfer::new(Kind::FoldToAll, op, element, bytes);
+    let mut marks = Marks(vec![identity.me; bytes]);
+    while !member.wire.poll(&mut transfer, &mut marks, || waiter.now()) {
+        if begin.elapsed() > patience {
+            return late("a first fold did not come back");
         }
+        if Instant::now() >= next_hello {
+            member.wire.hello();
+            next_hello = Instant::now() + Duration::from_millis(5);
+        }
+        waiter.turn();
+    }
+    let want = (0..identity.members).fold(0, |all, member| all | member);
+    if marks.0.iter().any(|byte| *byte != want) {
+        return Err("a first fold came back wrong".into());
     }
     Ok(())
 }
 
-/// Buffers of a transfer without data.
-struct Nothing;
+/// Buffers of the first fold.
+struct Marks(Vec<u8>);
 
-impl crate::wire::Buffers for Nothing {
-    fn read(&self, _: std::ops::Range<usize>) -> &[u8] {
-        &[]
+impl crate::wire::Buffers for Marks {
+    fn read(&self, range: std::ops::Range<usize>) -> &[u8] {
+        &self.0[range]
     }
 
-    fn write(&mut self, _: usize, _: &[u8]) {}
+    fn write(&mut self, at: usize, data: &[u8]) {
+        self.0[at..at + data.len()].copy_from_slice(data);
+    }
 }
 
 fn tell<T: Serialize + serde::de::DeserializeOwned>(

@@ -51,6 +51,8 @@ const PATIENCE_MAX: Duration = Duration::from_millis(128);
 /// Chunks of a transfer under way at once. More would only fill the receivers' queues, where the
 /// surplus is dropped.
 const IN_FLIGHT: u64 = 64;
+/// Who aggregates syncs.
+const SYNC_AGGREGATOR: u8 = 0;
 
 /// One member of a group.
 pub struct Wire<M, F> {
@@ -165,9 +167,12 @@ impl<M: Memory, F: Fabric> Wire<M, F> {
         self.cleared = self.cleared.max(cleared);
     }
 
-    /// The member that aggregates chunk `seq`, where any may: all take turns.
-    fn aggregator(&self, seq: u64) -> u8 {
-        (seq % u64::from(self.identity.members)) as u8
+    /// The member that aggregates chunk `index` of a transfer. The chunks of a long transfer are
+    /// spread over all. A single chunk always goes to the same member: in a run of small collectives
+    /// its own contribution costs it no way over the wire, so it is ready for the next before the
+    /// others are, and each turn is one round trip of theirs. With turns taken, each was two.
+    fn aggregator(&self, index: usize) -> u8 {
+        (index % usize::from(self.identity.members)) as u8
     }
 
     /// Any member but us, to address frames to that our own egress program takes.
@@ -202,7 +207,7 @@ impl<M: Memory, F: Fabric> Wire<M, F> {
     fn sync_frame(&self, seq: u64) -> b::fb_frame {
         b::fb_frame {
             seq,
-            target: self.aggregator(seq),
+            target: SYNC_AGGREGATOR,
             flags: b::FB_FLAG_RESULT_TO_ALL as u8,
             ..self.frame(b::FB_KIND_CONTRIBUTION)
         }
@@ -260,7 +265,7 @@ impl<M: Memory, F: Fabric> Wire<M, F> {
     }
 
     fn ask_for_sync(&mut self, seq: u64) {
-        let target = self.aggregator(seq);
+        let target = SYNC_AGGREGATOR;
         if target == self.identity.me && !self.cells.has_arrived(seq, target) {
             self.contribute(self.sync_frame(seq), &[]);
         }

@@ -109,10 +109,11 @@ impl<M: Memory, F: Fabric> Wire<M, F> {
         moved
     }
 
-    fn chunk_frame(&self, transfer: &Transfer, seq: u64) -> b::fb_frame {
+    fn chunk_frame(&self, transfer: &Transfer, seq: u64, range: &Range<usize>) -> b::fb_frame {
+        let index = range.start / usize::from(self.identity.chunk_bytes);
         let (kind, target, flags) = match transfer.kind {
             Kind::FoldToAll => {
-                (b::FB_KIND_CONTRIBUTION, self.aggregator(seq), b::FB_FLAG_RESULT_TO_ALL)
+                (b::FB_KIND_CONTRIBUTION, self.aggregator(index), b::FB_FLAG_RESULT_TO_ALL)
             }
             Kind::FoldToRoot(root) => (b::FB_KIND_CONTRIBUTION, root, 0),
             Kind::Broadcast(root) => (b::FB_KIND_BROADCAST, root, 0),
@@ -129,7 +130,7 @@ impl<M: Memory, F: Fabric> Wire<M, F> {
         buffers: &dyn Buffers,
     ) {
         let me = self.identity.me;
-        let frame = self.chunk_frame(transfer, seq);
+        let frame = self.chunk_frame(transfer, seq, &range);
         let awaited = match transfer.kind {
             Kind::FoldToAll => {
                 self.last_sync = seq;
@@ -183,7 +184,7 @@ impl<M: Memory, F: Fabric> Wire<M, F> {
             if self.cells.is_ready(*seq) {
                 continue;
             }
-            let frame = self.chunk_frame(transfer, *seq);
+            let frame = self.chunk_frame(transfer, *seq, range);
             let own = frame.target == self.identity.me;
             if own && !self.cells.has_arrived(*seq, frame.target) {
                 self.contribute(frame, buffers.read(range.clone()));
