@@ -6,14 +6,15 @@ use std::path::PathBuf;
 use bindgen::callbacks::{DeriveInfo, ParseCallbacks};
 use libbpf_cargo::SkeletonBuilder;
 
-const BPF_OBJECTS: &[&str] = &["foldback"];
+const BPF_OBJECTS: &[&str] = &["foldback", "lab_faults"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo:rerun-if-changed=bpf");
 
-    // linux/types.h lives in a directory of the host's architecture.
-    let include = "/usr/include/x86_64-linux-gnu";
+    // asm/types.h lives in a directory of the host's architecture.
+    let include = format!("/usr/include/{}-linux-gnu", env::consts::ARCH);
+    let include = include.as_str();
     for object in BPF_OBJECTS {
         SkeletonBuilder::new()
             .source(format!("bpf/{object}.bpf.c"))
@@ -23,10 +24,21 @@ fn main() {
             .unwrap_or_else(|error| panic!("bpf/{object}.bpf.c does not build: {error:#}"));
     }
 
+    // The same protocol for user space; only tests refer to it, so only they get it linked in.
+    cc::Build::new()
+        .compiler("clang")
+        .file("bpf/native.c")
+        .include("bpf")
+        .flags(["-Wall", "-Werror"])
+        .opt_level(2)
+        .compile("foldback_native");
+
     bindgen::Builder::default()
-        .header("bpf/intf.h")
+        .header("bpf/native.h")
+        .header("bpf/lab_faults.h")
         .clang_args(["-Ibpf", "-I", include])
         .allowlist_item("[fF][bB]_.*")
+        .allowlist_item("[lL][fF]_.*")
         .prepend_enum_name(false)
         .derive_default(true)
         .parse_callbacks(Box::new(SerializableCounters))
@@ -43,6 +55,6 @@ struct SerializableCounters;
 
 impl ParseCallbacks for SerializableCounters {
     fn add_derives(&self, info: &DeriveInfo<'_>) -> Vec<String> {
-        if info.name == "fb_counters" { vec!["serde::Serialize".into()] } else { Vec::new() }
+        if info.name.ends_with("_counters") { vec!["serde::Serialize".into()] } else { Vec::new() }
     }
 }

@@ -3,7 +3,8 @@
 # The first process of the guest that scripts/test-kernels.sh boots. Runs each line of /tests/list,
 # "NAME COMMAND ARG…", and ends with one line that says whether all succeeded.
 /bin/busybox --install -s /bin
-export PATH=/bin:/sbin HOME=/root RUST_BACKTRACE=1 FOLDBACK_LIB=/bin/libfoldback.so
+# The real ip and tc of /sbin, for the tests. (This shell takes busybox's own first.)
+export PATH=/sbin:/bin HOME=/root RUST_BACKTRACE=1 FOLDBACK_LIB=/bin/libfoldback.so
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev

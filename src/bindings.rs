@@ -8,3 +8,8 @@ include!(concat!(env!("OUT_DIR"), "/intf.rs"));
 pub mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/foldback.skel.rs"));
 }
+
+/// The program of `bpf/lab_faults.bpf.c`.
+pub mod lab_faults {
+    include!(concat!(env!("OUT_DIR"), "/lab_faults.skel.rs"));
+}

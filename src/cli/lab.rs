@@ -1,12 +1,237 @@
 //! `foldback lab`.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
 
-/// A small cluster on this machine.
+use anyhow::{Result, bail};
+use clap::{Parser, Subcommand};
+
+use crate::lab::launch::Mpi;
+use crate::lab::registry::{self, Lab};
+use crate::lab::run::{self, Request};
+use crate::lab::settings::{MAX_HOSTS, Settings};
+use crate::lab::{enter, fabric, rank, status};
+
+/// Name of the lab that commands mean if they name none.
+const DEFAULT_NAME: &str = "lab";
+
+/// A small cluster on this machine: hosts are network namespaces, joined by a bridge.
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Up(Up),
+    Run(Run),
+    Exec(Exec),
+    Status(Status),
+    Down(Down),
+    /// Execute a rank's program; for the launchers
+    #[command(hide = true)]
+    Rank(Rank),
+}
+
+/// Make a lab, which stays until `lab down`
+#[derive(Parser)]
+struct Up {
+    /// Hosts, named h0, h1, ...
+    #[arg(long, value_name = "N", default_value_t = 2,
+          value_parser = clap::value_parser!(u64).range(1..=MAX_HOSTS))]
+    hosts: u64,
+
+    /// Name of the lab
+    #[arg(long, default_value = DEFAULT_NAME)]
+    name: String,
+
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Run an MPI program in a lab, with libfoldback.so preloaded into its ranks
+///
+/// Runs in the lab named by --name, else in the lab named "lab" if that is up and no option says
+/// what the network shall be like, else in a lab of its own, which is removed at the end. Output
+/// and exit status are the program's (124 after --timeout, 128 + N after signal N).
+#[derive(Parser)]
+struct Run {
+    /// MPI whose launcher starts the ranks
+    #[arg(long, value_enum, default_value = "openmpi")]
+    mpi: Mpi,
+
+    /// Hosts to use [default: all of the lab, 2 in a lab of its own]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_HOSTS))]
+    hosts: Option<u64>,
+
+    /// Ranks on each host
+    #[arg(long, value_name = "R", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=256))]
+    ranks_per_host: u64,
+
+    /// The same launch without libfoldback.so
+    #[arg(long)]
+    off: bool,
+
+    /// User that the ranks run as, without groups or capabilities
+    #[arg(long, value_name = "UID")]
+    as_user: Option<u32>,
+
+    /// Environment variable for the ranks (all of FOLDBACK_* is passed on anyway)
+    #[arg(short = 'x', value_name = "VAR[=VALUE]")]
+    env: Vec<String>,
+
+    /// End the job after so many seconds, show where its ranks are, exit with status 124
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
+
+    /// Run in this lab, which is up
+    #[arg(long, conflicts_with = "private")]
+    name: Option<String>,
+
+    /// Run in a lab of its own, even if one is up
+    #[arg(long)]
+    private: bool,
+
+    #[command(flatten)]
+    settings: Settings,
+
+    /// Program and arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+/// Run a command inside one host
+#[derive(Parser)]
+struct Exec {
+    /// Name of the lab
+    #[arg(long, default_value = DEFAULT_NAME)]
+    name: String,
+
+    /// Terminate the command when the calling process ends
+    #[arg(long, hide = true)]
+    die_with_parent: bool,
+
+    /// Host, such as h0
+    host: String,
+
+    /// Command and arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Show labs: hosts, addresses, settings, what faults befell
+#[derive(Parser)]
+struct Status {
+    /// Name of the lab [default: all labs]
+    #[arg(long)]
+    name: Option<String>,
+
+    /// As JSON, one document for each lab and line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Remove a lab and end what runs in it
+#[derive(Parser)]
+struct Down {
+    /// Name of the lab
+    #[arg(long, default_value = DEFAULT_NAME)]
+    name: String,
+}
+
+#[derive(Parser)]
+struct Rank {
+    #[command(flatten)]
+    options: rank::Options,
+
+    #[arg(required = true, trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
 
 /// Runs the subcommand.
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+pub fn run(args: Args) -> Result<ExitCode> {
+    match args.command {
+        Command::Up(up) => make(&up)?,
+        Command::Run(run) => return launch(run),
+        Command::Exec(exec) => {
+            match enter::exec(&exec.name, &exec.host, exec.die_with_parent, &exec.command)? {}
+        }
+        Command::Status(status) => show(&status)?,
+        Command::Down(down) => take_down(&down)?,
+        Command::Rank(rank) => match rank::exec(&rank.options, &rank.command)? {},
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn make(up: &Up) -> Result<()> {
+    let mut lab = fabric::build(&up.name, up.hosts as usize, &up.settings)?;
+    // From here on the lab outlives this process.
+    lab.owner = None;
+    lab.save()
+}
+
+fn launch(run: Run) -> Result<ExitCode> {
+    let custom = run.settings != Settings::default();
+    if run.name.is_some() && custom {
+        bail!("a lab that is up has its network: leave out --name, or the network's options");
+    }
+    let is_up = |name: &str| Ok::<_, anyhow::Error>(registry::find(name)?.is_some_and(Lab::is_up));
+    let lab = match run.name {
+        Some(name) => Some(name),
+        None if run.private || custom || !is_up(DEFAULT_NAME)? => None,
+        None => Some(DEFAULT_NAME.to_owned()),
+    };
+    let code = run::run(&Request {
+        lab,
+        settings: run.settings,
+        mpi: run.mpi,
+        hosts: run.hosts.map(|hosts| hosts as usize),
+        ranks_per_host: run.ranks_per_host as usize,
+        off: run.off,
+        uid: run.as_user,
+        env: run.env,
+        timeout: run.timeout,
+        command: run.command,
+    })?;
+    Ok(ExitCode::from(code))
+}
+
+fn show(wanted: &Status) -> Result<()> {
+    let labs = match &wanted.name {
+        Some(name) => vec![registry::open(name)?],
+        None => registry::all()?,
+    };
+    if labs.is_empty() && !wanted.json {
+        println!("no lab is up");
+    }
+    for lab in labs {
+        let status = status::of(lab)?;
+        if wanted.json {
+            println!("{}", serde_json::to_string(&status)?);
+        } else {
+            print!("{}", status.to_text());
+        }
+    }
+    Ok(())
+}
+
+fn take_down(down: &Down) -> Result<()> {
+    // Its owner removes it at its end, and would not expect it to be gone.
+    if let Some(owner) = registry::find(&down.name)?.and_then(|lab| lab.owner)
+        && owner.alive()
+    {
+        bail!("the lab {} belongs to process {}, which still runs", down.name, owner.pid);
+    }
+    registry::sweep()?;
+    registry::remove(&down.name)
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds < 1e9 => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("write a number of seconds above 0".into()),
+    }
 }

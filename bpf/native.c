@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * The protocol of the programs, compiled for this machine's user space: for tests, which run it over
+ * a simulated network. Nothing of it ends up in the library or the command.
+ */
+#include <string.h>
+
+#define FB_LOAD(packet, into, length) fb_native_load(packet, into, length)
+
+struct fb_payload;
+static long fb_native_load(const void *packet, struct fb_payload *into, unsigned int length);
+
+#include "native.h"
+#include "cell.h"
+
+static long fb_native_load(const void *packet, struct fb_payload *into, unsigned int length)
+{
+	memcpy(into->data, packet, length);
+	return 0;
+}
+
+/* What a hook would do with `frame`: sees to the cell, and fills in what is to be sent. */
+void fb_native_cell(const struct fb_frame *frame, const void *payload, struct fb_group *group,
+		    struct fb_control *control, struct fb_cell *cell, struct fb_counters *counters,
+		    int can_send, struct fb_native_reply *out)
+{
+	struct fb_payload scratch;
+	struct fb_reply reply = {};
+	struct fb_context c = {
+		.packet = payload,
+		.frame = frame,
+		.group = group,
+		.control = control,
+		.cell = cell,
+		.scratch = &scratch,
+		.counters = counters,
+	};
+
+	memset(out, 0, sizeof(out->mask) + sizeof(out->to_tc));
+	if (fb_lock(cell)) {
+		counters->drop_lock++;
+		return;
+	}
+	if (frame->kind == FB_KIND_CONTRIBUTION)
+		fb_contribute(&c, can_send, &reply);
+	else if (frame->kind == FB_KIND_PULL)
+		fb_pull(&c, &reply);
+	else
+		fb_deposit(&c);
+	out->to_tc = reply.to_tc;
+	out->mask = reply.mask;
+	if (reply.mask) {
+		fb_fill_reply(&c, &reply, &out->frame);
+		memcpy(out->payload, cell->data, out->frame.length);
+	}
+	fb_unlock(cell);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* For tests: see native.c. */
+#ifndef FOLDBACK_NATIVE_H
+#define FOLDBACK_NATIVE_H
+
+#include "intf.h"
+
+struct fb_payload;
+
+/* What the hook sends: `frame` with `payload` to each member of `mask`. */
+struct fb_native_reply {
+	__u64 mask;
+	__u64 to_tc; /* nothing yet: TC must see the frame too */
+	struct fb_frame frame;
+	__u8 payload[FB_CHUNK_BYTES];
+};
+
+void fb_native_cell(const struct fb_frame *frame, const void *payload, struct fb_group *group,
+		    struct fb_control *control, struct fb_cell *cell, struct fb_counters *counters,
+		    int can_send, struct fb_native_reply *out);
+
+int fb_fold(struct fb_payload *into, const struct fb_payload *from, __u32 op, __u32 type,
+	    __u32 length);
+
+#endif

@@ -1,0 +1,83 @@
+//! Tables.
+
+use std::fmt::Write;
+
+use super::measure::Folded;
+use super::samples::Point;
+
+/// The summary, for other tools.
+pub fn csv(points: &[Point]) -> String {
+    let mut text = "collective,hosts,bytes,mpi_us,foldback_us,mpi_p99_us,foldback_p99_us,\
+                    ratio,ratio_min,ratio_max\n"
+        .to_owned();
+    for p in points {
+        let _ = writeln!(
+            text,
+            "{},{},{},{:.2},{:.2},{:.2},{:.2},{:.3},{:.3},{:.3}",
+            p.collective,
+            p.hosts,
+            p.bytes,
+            p.mpi,
+            p.foldback,
+            p.mpi_p99,
+            p.foldback_p99,
+            p.ratio,
+            p.ratio_min,
+            p.ratio_max
+        );
+    }
+    text
+}
+
+/// The summary, for readers.
+pub fn markdown(points: &[Point], machine: &[String], mpi: &str, folded: &Folded) -> String {
+    let mut text = String::new();
+    let _ =
+        writeln!(text, "Microseconds, median over rounds of the median call (99th percentile).");
+    let _ = writeln!(text, "Ratio: median of the rounds' ratios (least to greatest).\n");
+    let _ = writeln!(text, "| collective | hosts | bytes | {mpi} | foldback | ratio |");
+    let _ = writeln!(text, "|---|---:|---:|---:|---:|---:|");
+    for p in points {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} ({}) | {} ({}) | **{:.2}** ({:.2} to {:.2}) |",
+            p.collective,
+            p.hosts,
+            if p.collective == "barrier" { "-".to_owned() } else { p.bytes.to_string() },
+            microseconds(p.mpi),
+            microseconds(p.mpi_p99),
+            microseconds(p.foldback),
+            microseconds(p.foldback_p99),
+            p.ratio,
+            p.ratio_min,
+            p.ratio_max
+        );
+    }
+    let _ = writeln!(text);
+    for line in machine {
+        let _ = writeln!(text, "* {line}");
+    }
+    let _ = writeln!(text, "* {} calls folded; to MPI: {}", folded.calls, folded.reasons());
+    text
+}
+
+/// Three digits or so.
+fn microseconds(value: f64) -> String {
+    match value {
+        v if v < 10.0 => format!("{v:.2}"),
+        v if v < 100.0 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits() {
+        assert_eq!(microseconds(2.104), "2.10");
+        assert_eq!(microseconds(26.14), "26.1");
+        assert_eq!(microseconds(1234.5), "1234");
+    }
+}

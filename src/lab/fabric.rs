@@ -1,0 +1,143 @@
+//! Building the network: hosts, links, the fabric between them.
+
+use std::fmt::Write;
+use std::fs;
+
+use anyhow::{Context, Result};
+use foldback::bindings::LF_FIRST_PORT;
+use nix::mount::{MsFlags, mount};
+
+use super::registry::{self, Lab};
+use super::settings::{Rate, Settings};
+use super::{enter, faults, launch, netns, tool};
+
+/// Makes a lab. If that fails, nothing of it is left.
+pub fn build(name: &str, hosts: usize, settings: &Settings) -> Result<Lab> {
+    let mut lab = registry::create(name, hosts, settings)?;
+    log::info!("making the lab {name}: {hosts} hosts, {settings}");
+    match assemble(&mut lab) {
+        Ok(()) => Ok(lab),
+        Err(error) => {
+            if let Err(second) = registry::remove(name) {
+                log::warn!("cannot remove the unfinished lab: {second:#}");
+            }
+            Err(error)
+        }
+    }
+}
+
+fn assemble(lab: &mut Lab) -> Result<()> {
+    registry::make_public_dir(&lab.dir().join("tmp"))?;
+    enter::make_staging_dir(lab)?;
+    launch::write_wrapper(lab)?;
+    fs::write(lab.dir().join("hosts"), hosts_file(lab)).context("cannot write the hosts file")?;
+
+    for host in lab.host_names() {
+        prepare_host(lab, &host)?;
+    }
+    netns::create(&lab.fabric_pin(), || tool::run("ip", &["-batch", "-"], &fabric_batch(lab)))?;
+    for (index, host) in lab.host_names().enumerate() {
+        netns::inside(&lab.host_pin(&host), || configure_host(lab, index))
+            .with_context(|| format!("host {host}"))?;
+    }
+    if let Some(rate) = &lab.settings.rate {
+        let ports: Vec<String> = (0..lab.hosts).map(|index| format!("p{index}")).collect();
+        let batch: String = ports.iter().map(|p| shaper(p, rate, PORT_QUEUE)).collect();
+        netns::inside(&lab.fabric_pin(), || tool::run("tc", &["-batch", "-"], &batch))?;
+    }
+    if lab.settings.faulty() {
+        lab.fault_map = Some(netns::inside(&lab.fabric_pin(), || faults::attach(lab))?);
+    }
+    lab.ready = true;
+    lab.save()?;
+    log::info!("the lab {} is ready", lab.name);
+    Ok(())
+}
+
+/// The host's directory, network namespace, and what it does not share with other hosts: the BPF
+/// file system and /dev/shm, whose names would clash, or tell programs that they share memory.
+fn prepare_host(lab: &Lab, host: &str) -> Result<()> {
+    let dir = lab.host_dir(host);
+    let bpf = dir.join("bpf");
+    fs::create_dir(&dir)
+        .and_then(|()| fs::create_dir(&bpf))
+        .with_context(|| format!("cannot create {}", dir.display()))?;
+    registry::make_public_dir(&dir.join("shm"))?;
+    let none: Option<&str> = None;
+    mount(Some("bpf"), &bpf, Some("bpf"), MsFlags::empty(), none)
+        .with_context(|| format!("cannot mount a BPF file system on {}", bpf.display()))?;
+    netns::create(&lab.host_pin(host), || Ok(()))
+}
+
+/// Commands for `ip -batch`, run in the fabric's namespace.
+fn fabric_batch(lab: &Lab) -> String {
+    let mtu = lab.settings.mtu;
+    let mut batch = String::from("link set lo up\n");
+    // No spanning tree: ports would stay silent for 30 s. No multicast snooping: it sends queries.
+    // The highest MTU from the start, or the bridge follows its smallest port.
+    let _ = writeln!(
+        batch,
+        "link add br0 address {} mtu {mtu} type bridge stp_state 0 forward_delay 0 mcast_snooping 0",
+        mac(0xff, 0xff)
+    );
+    for (index, host) in lab.host_names().enumerate() {
+        let (pin, number) = (lab.host_pin(&host), LF_FIRST_PORT as usize + index);
+        let _ = writeln!(
+            batch,
+            "link add p{index} index {number} address {} mtu {mtu} type veth \
+             peer name eth0 address {} mtu {mtu} netns {}",
+            mac(1, index),
+            mac(0, index),
+            pin.display()
+        );
+        let _ = writeln!(batch, "link set p{index} master br0 up");
+    }
+    batch.push_str("link set br0 up\n");
+    batch
+}
+
+fn configure_host(lab: &Lab, index: usize) -> Result<()> {
+    let batch = format!(
+        "link set lo up\naddr add {}/24 brd + dev eth0\nlink set eth0 up\n",
+        Lab::address(index)
+    );
+    tool::run("ip", &["-batch", "-"], &batch)?;
+    if let Some(rate) = &lab.settings.rate {
+        tool::run("tc", &["-batch", "-"], &shaper("eth0", rate, HOST_QUEUE))?;
+    }
+    if lab.settings.faulty() {
+        // Faults must befall frames as they would be on a wire: of the size of the MTU, with
+        // checksums, so that the receiver notices a flipped bit.
+        let off = ["tx", "tso", "gso", "tx-udp-segmentation"];
+        let args = off.iter().flat_map(|feature| [*feature, "off"]);
+        let args: Vec<&str> = ["-K", "eth0"].into_iter().chain(args).collect();
+        tool::run("ethtool", &args, "")?;
+    }
+    Ok(())
+}
+
+/// Bytes that wait before a host's link. Large: a sender is slowed down by its own socket buffers
+/// and should not lose frames inside its own kernel.
+const HOST_QUEUE: u64 = 16 << 20;
+/// Bytes that wait in the fabric before a link, as in a switch with ample buffers.
+const PORT_QUEUE: u64 = 4 << 20;
+
+/// The command for `tc -batch` that limits a link's speed.
+fn shaper(device: &str, rate: &Rate, queue: u64) -> String {
+    // 1 ms at full speed, but at least one unsegmented 64 KiB packet.
+    let burst = (rate.bits / 8 / 1000).max(70_000);
+    format!("qdisc add dev {device} root tbf rate {}bit burst {burst} limit {queue}\n", rate.bits)
+}
+
+/// Addresses that say where they belong, the same in every lab.
+fn mac(kind: usize, index: usize) -> String {
+    format!("02:fb:00:00:{kind:02x}:{index:02x}")
+}
+
+fn hosts_file(lab: &Lab) -> String {
+    let mut text = String::from("127.0.0.1 localhost\n");
+    for (index, host) in lab.host_names().enumerate() {
+        let _ = writeln!(text, "{} {host}", Lab::address(index));
+    }
+    text
+}

@@ -1,0 +1,122 @@
+//! The last step before a rank's program: what shall hold for the ranks and not for the launcher.
+//!
+//! Open MPI and MPICH each have options for the environment of ranks, but unlike ones, and neither
+//! can give a rank another user. A step of our own serves both, and keeps the preloaded library
+//! out of `orted`, `hydra_pmi_proxy` and the shells between them.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::fs::lchown;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use nix::sys::prctl;
+use nix::unistd::{Gid, Uid, User, gethostname, setgroups, setresgid, setresuid};
+
+use super::enter;
+use super::registry::Lab;
+
+/// What holds for the ranks.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Options {
+    /// The lab
+    #[arg(long)]
+    pub lab: String,
+    /// Library to preload
+    #[arg(long)]
+    pub preload: Option<PathBuf>,
+    /// User to run as
+    #[arg(long)]
+    pub uid: Option<u32>,
+    /// Directory below which the user shall own everything
+    #[arg(long)]
+    pub session_dirs: Option<PathBuf>,
+    /// VARIABLE=VALUE, to be set
+    #[arg(long = "env")]
+    pub env: Vec<String>,
+}
+
+impl Options {
+    /// The same as arguments.
+    pub fn to_args(&self) -> Vec<OsString> {
+        let mut args: Vec<OsString> = vec!["--lab".into(), self.lab.clone().into()];
+        if let Some(preload) = &self.preload {
+            args.extend(["--preload".into(), preload.into()]);
+        }
+        if let Some(uid) = self.uid {
+            args.extend(["--uid".into(), uid.to_string().into()]);
+        }
+        if let Some(dir) = &self.session_dirs {
+            args.extend(["--session-dirs".into(), dir.into()]);
+        }
+        for pair in &self.env {
+            args.extend(["--env".into(), pair.into()]);
+        }
+        args
+    }
+}
+
+/// Executes a rank's program. Returns only on failure.
+pub fn exec(options: &Options, command: &[OsString]) -> Result<std::convert::Infallible> {
+    if let Some(uid) = options.uid {
+        if let Some(dir) = &options.session_dirs {
+            give_away(dir, uid);
+        }
+        become_user(uid)?;
+    }
+    if let Some(library) = &options.preload {
+        // The dynamic linker would only print a warning, and the job would run without foldback.
+        File::open(library)
+            .with_context(|| format!("the rank cannot read {}", library.display()))?;
+    }
+    let host = gethostname().context("cannot read the host name")?;
+    Err(enter::replace(command, |command| {
+        for pair in &options.env {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            command.env(name, value);
+        }
+        // MPICH hands the first host's environment to all ranks, so this one is set again.
+        command
+            .env("FOLDBACK_AGENT_SOCKET", Lab::agent_socket(&options.lab, &host.to_string_lossy()));
+        if let Some(library) = &options.preload {
+            let given = options.env.iter().rev().find_map(|pair| pair.strip_prefix("LD_PRELOAD="));
+            let inherited = std::env::var("LD_PRELOAD").ok();
+            command.env("LD_PRELOAD", joined(library, given.or(inherited.as_deref())));
+        }
+    }))
+}
+
+/// The library in front of what is preloaded anyway.
+fn joined(library: &Path, others: Option<&str>) -> OsString {
+    let mut list = library.as_os_str().to_owned();
+    if let Some(others) = others.filter(|others| !others.is_empty()) {
+        list.push(":");
+        list.push(others);
+    }
+    list
+}
+
+/// Gives everything below a directory to a user. The other ranks and the daemon make and remove
+/// files there meanwhile, so what is not there any more is passed over.
+fn give_away(dir: &Path, uid: u32) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let _ = lchown(entry.path(), Some(uid), None);
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            give_away(&entry.path(), uid);
+        }
+    }
+}
+
+/// Gives up root for good: no groups, no capabilities, none to be had from set-user-id programs.
+fn become_user(uid: u32) -> Result<()> {
+    let user = Uid::from_raw(uid);
+    let group = match User::from_uid(user) {
+        Ok(Some(entry)) => entry.gid,
+        _ => Gid::from_raw(uid),
+    };
+    setgroups(&[])
+        .and_then(|()| setresgid(group, group, group))
+        .and_then(|()| setresuid(user, user, user))
+        .and_then(|()| prctl::set_no_new_privs())
+        .with_context(|| format!("cannot become user {uid}"))
+}

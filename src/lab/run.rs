@@ -1,0 +1,154 @@
+//! `lab run`: a job, from the network to the exit status.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::launch::{Job, Mpi};
+use super::processes::{self, Identity, MARK};
+use super::registry::{self, Lab};
+use super::settings::Settings;
+use super::supervise::{Outcome, Supervisor};
+use super::{fabric, rank, trace};
+
+/// Hosts of a lab that is made for the run alone.
+const DEFAULT_HOSTS: usize = 2;
+
+/// What to run, and where.
+pub struct Request {
+    /// A lab that is up. None: one made for this run.
+    pub lab: Option<String>,
+    pub settings: Settings,
+    pub mpi: Mpi,
+    pub hosts: Option<usize>,
+    pub ranks_per_host: usize,
+    pub off: bool,
+    pub uid: Option<u32>,
+    pub env: Vec<String>,
+    pub timeout: Option<Duration>,
+    pub command: Vec<OsString>,
+}
+
+/// Runs the job. Returns the exit status.
+pub fn run(request: &Request) -> Result<u8> {
+    let supervisor = Supervisor::new()?;
+    registry::sweep()?;
+    let (lab, _private) = match &request.lab {
+        Some(name) => (registry::open(name)?, None),
+        None => {
+            let name = format!("run-{}", std::process::id());
+            let hosts = request.hosts.unwrap_or(DEFAULT_HOSTS);
+            let lab = fabric::build(&name, hosts, &request.settings)?;
+            (lab, Some(Removal(name)))
+        }
+    };
+    if let Some(signal) = supervisor.pending()? {
+        return Ok(Outcome::Interrupted(signal).code());
+    }
+    in_lab(&supervisor, &lab, request)
+}
+
+/// Removes the lab of this run, however the run ends.
+struct Removal(String);
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        if let Err(error) = registry::remove(&self.0) {
+            log::warn!("cannot remove the lab {}: {error:#}", self.0);
+        }
+    }
+}
+
+/// Removes the directory with the launcher's files.
+struct TemporaryDir<'a>(&'a Path);
+
+impl Drop for TemporaryDir<'_> {
+    fn drop(&mut self) {
+        // It may be gone already, together with the lab.
+        let _ = fs::remove_dir_all(self.0);
+    }
+}
+
+fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
+    let hosts = request.hosts.unwrap_or(lab.hosts);
+    ensure!(
+        hosts <= lab.hosts,
+        "the lab {} has {} hosts, not {hosts}: ask for fewer, or use --private",
+        lab.name,
+        lab.hosts
+    );
+    let own = std::env::current_exe().context("cannot find this executable")?;
+    let identity = Identity::own()?;
+    let mark = format!("{}.{}", identity.pid, identity.start);
+    let tmp = lab.dir().join("tmp").join(&mark);
+    registry::make_public_dir(&tmp)?;
+    let _tmp = TemporaryDir(&tmp);
+    let options = rank::Options {
+        lab: lab.name.clone(),
+        preload: if request.off { None } else { Some(library()?) },
+        uid: request.uid,
+        session_dirs: request.uid.map(|_| tmp.clone()),
+        env: resolve(&request.env),
+    };
+    let mut command: Vec<OsString> = vec![own.clone().into(), "lab".into(), "rank".into()];
+    command.extend(options.to_args());
+    command.push("--".into());
+    command.extend(request.command.iter().cloned());
+    let job = Job {
+        lab,
+        hosts,
+        ranks_per_host: request.ranks_per_host,
+        other_user: request.uid.is_some(),
+        tmp: &tmp,
+        command,
+    };
+    let launch = request.mpi.launch(&job)?;
+
+    // Every process that the job starts inherits the mark, also those that leave its group.
+    let mut command = Command::new(own);
+    command
+        .args(["lab", "exec", "--name", &lab.name, "--die-with-parent"])
+        .args([&Lab::host(0), "--"])
+        .args(&launch.command)
+        .envs(launch.env)
+        .env(MARK, &mark);
+    log::info!("{:?}", launch.command);
+
+    let outcome = supervisor.run(&mut command, request.timeout, || {
+        eprintln!("foldback: the job takes longer than its --timeout");
+        trace::print_stacks(&mark);
+    });
+    processes::kill_marked(&mark)?;
+    Ok(outcome?.code())
+}
+
+/// The library to preload: the one that was built or installed with this executable.
+fn library() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("FOLDBACK_LIB") {
+        let path = std::path::absolute(path).context("FOLDBACK_LIB is no path")?;
+        ensure!(path.is_file(), "FOLDBACK_LIB names no file: {}", path.display());
+        return Ok(path);
+    }
+    let path = std::env::current_exe()
+        .context("cannot find this executable")?
+        .with_file_name("libfoldback.so");
+    if !path.is_file() {
+        bail!("{} not found: build it, name it in FOLDBACK_LIB, or use --off", path.display());
+    }
+    Ok(path)
+}
+
+/// Gives variables without a value the value they have here; drops those that have none.
+fn resolve(wanted: &[String]) -> Vec<String> {
+    wanted
+        .iter()
+        .filter_map(|entry| match entry.contains('=') {
+            true => Some(entry.clone()),
+            false => std::env::var(entry).ok().map(|value| format!("{entry}={value}")),
+        })
+        .collect()
+}

@@ -1,0 +1,206 @@
+//! What the network of a lab shall be like.
+
+use std::fmt;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+/// Most hosts of a lab: as many as a group of foldback can have members.
+pub const MAX_HOSTS: u64 = 64;
+
+/// Options of the network, the same for `lab up` and `lab run`.
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[command(next_help_heading = "Network")]
+pub struct Settings {
+    /// Largest IP packet, on every link
+    #[arg(long, value_name = "BYTES", default_value_t = 1500,
+          value_parser = clap::value_parser!(u32).range(576..=9000))]
+    pub mtu: u32,
+
+    /// Speed of every link, in each direction, such as 1gbit [default: as fast as it goes]
+    #[arg(long)]
+    pub rate: Option<Rate>,
+
+    /// Share of frames that are lost, such as 1%
+    #[arg(long, value_name = "SHARE", default_value_t)]
+    pub loss: Share,
+
+    /// Share of frames that arrive twice
+    #[arg(long, value_name = "SHARE", default_value_t)]
+    pub dup: Share,
+
+    /// Share of frames that arrive after the frame that follows them
+    #[arg(long, value_name = "SHARE", default_value_t)]
+    pub reorder: Share,
+
+    /// Share of frames that arrive with one bit flipped
+    #[arg(long, value_name = "SHARE", default_value_t)]
+    pub corrupt: Share,
+
+    /// Which frames the faults befall
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t)]
+    pub faults_on: FaultsOn,
+
+    /// Which of the possible sequences of faults to inject
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            mtu: 1500,
+            rate: None,
+            loss: Share::default(),
+            dup: Share::default(),
+            reorder: Share::default(),
+            corrupt: Share::default(),
+            faults_on: FaultsOn::default(),
+            seed: 1,
+        }
+    }
+}
+
+impl Settings {
+    /// Whether any fault is to be injected.
+    pub fn faulty(&self) -> bool {
+        [self.loss, self.dup, self.reorder, self.corrupt].iter().any(|share| share.0 > 0.0)
+    }
+}
+
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "mtu {}", self.mtu)?;
+        if let Some(rate) = &self.rate {
+            write!(f, ", rate {}", rate.text)?;
+        }
+        let faults = [
+            ("loss", self.loss),
+            ("dup", self.dup),
+            ("reorder", self.reorder),
+            ("corrupt", self.corrupt),
+        ];
+        for (name, share) in faults {
+            if share.0 > 0.0 {
+                write!(f, ", {name} {share}")?;
+            }
+        }
+        if self.faulty() {
+            let on = self.faults_on.to_possible_value().expect("no value is hidden");
+            write!(f, ", faults on {}, seed {}", on.get_name(), self.seed)?;
+        }
+        Ok(())
+    }
+}
+
+/// Which frames the faults befall.
+#[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FaultsOn {
+    /// Every frame: also TCP, which repairs itself but slowly, and ARP
+    #[default]
+    All,
+    /// Only UDP over IPv4, which foldback's own frames are
+    Udp,
+}
+
+/// A share of all frames, 0 to 1; written in percent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Share(pub f64);
+
+impl Share {
+    /// Fixed point with 32 bits after the point, which is what the BPF program compares with.
+    pub fn fixed_point(self) -> u64 {
+        (self.0 * (1u64 << 32) as f64).round() as u64
+    }
+}
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // A bare number could mean a share or a percentage: only 0 is safe to guess.
+        let percent = match text.strip_suffix('%') {
+            Some(number) => number.parse::<f64>().ok(),
+            None if text == "0" => Some(0.0),
+            None => None,
+        };
+        match percent {
+            Some(percent) if (0.0..=100.0).contains(&percent) => Ok(Self(percent / 100.0)),
+            _ => Err("write a percentage from 0% to 100%, such as 0.5%".into()),
+        }
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Ten significant digits hide what dividing by 100 and back does to 0.07.
+        write!(f, "{}%", (self.0 * 100.0 * 1e8).round() / 1e8)
+    }
+}
+
+/// The speed of a link.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rate {
+    /// As the user wrote it.
+    pub text: String,
+    /// Bits per second.
+    pub bits: u64,
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let unit = match unit.to_ascii_lowercase().as_str() {
+            "bit" => 1.0,
+            "kbit" => 1e3,
+            "mbit" => 1e6,
+            "gbit" => 1e9,
+            _ => 0.0,
+        };
+        let bits = number.parse::<f64>().unwrap_or(0.0) * unit;
+        // Below 8 kbit a single large frame takes longer than TCP waits for it.
+        if (8e3..=1e12).contains(&bits) {
+            Ok(Self { text: text.to_owned(), bits: bits as u64 })
+        } else {
+            Err("write a speed from 8kbit to 1000gbit, such as 100mbit".into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Rate, Settings, Share};
+
+    #[test]
+    fn shares_are_percentages_and_nothing_else() {
+        assert_eq!("1%".parse::<Share>().unwrap().fixed_point(), 42_949_673);
+        assert_eq!("100%".parse::<Share>().unwrap().fixed_point(), 1 << 32);
+        assert_eq!("0.07%".parse::<Share>().unwrap().to_string(), "0.07%");
+        assert_eq!("0".parse::<Share>(), Ok(Share(0.0)));
+        for wrong in ["1", "0.01", "-1%", "101%", "%", "x%", "NaN%", ""] {
+            assert!(wrong.parse::<Share>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rates_need_a_unit_and_a_sensible_size() {
+        assert_eq!("2.5gbit".parse::<Rate>().unwrap().bits, 2_500_000_000);
+        assert_eq!("100Mbit".parse::<Rate>().unwrap().bits, 100_000_000);
+        for wrong in ["1", "1kbit", "gbit", "1gbyte", "-1gbit", "9999gbit"] {
+            assert!(wrong.parse::<Rate>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn settings_show_only_what_was_asked_for() {
+        let mut settings = Settings::default();
+        assert_eq!(settings.to_string(), "mtu 1500");
+        settings.loss = Share(0.01);
+        assert_eq!(settings.to_string(), "mtu 1500, loss 1%, faults on all, seed 1");
+    }
+}

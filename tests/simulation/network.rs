@@ -1,0 +1,211 @@
+//! The simulated network: what the hooks of all hosts do, and what happens to frames between them.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use foldback::bindings as b;
+use foldback::wire::Fabric;
+use foldback::wire::cells::Memory;
+
+use crate::native;
+
+/// splitmix64, Steele, Lea and Flood, OOPSLA 2014.
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+}
+
+/// What befalls frames, in thousandths; delays in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    pub loss: u64,
+    pub duplication: u64,
+    pub delay: u64,
+    pub most_delay: u64,
+}
+
+struct Host {
+    group: b::fb_group,
+    cells: Vec<b::fb_cell>,
+    counters: b::fb_counters,
+}
+
+type Packet = (u8, b::fb_frame, Vec<u8>);
+
+struct State {
+    hosts: Vec<Host>,
+    /// By time of arrival and a serial number.
+    wire: BTreeMap<(u64, u64), Packet>,
+    serial: u64,
+    now: u64,
+    rng: Rng,
+    fault: Fault,
+    xdp: bool,
+}
+
+/// A handle on the network.
+#[derive(Clone)]
+pub struct Network(Rc<RefCell<State>>);
+
+/// The way out of one host.
+pub struct Port {
+    network: Network,
+    me: u8,
+}
+
+/// The cells of one host.
+pub struct HostMemory {
+    base: *mut b::fb_cell,
+    window: u32,
+    _network: Network,
+}
+
+// SAFETY: the cells live in a vector that is never resized, held by the network, held here.
+unsafe impl Memory for HostMemory {
+    fn base(&self) -> *mut b::fb_cell {
+        self.base
+    }
+
+    fn window(&self) -> u32 {
+        self.window
+    }
+}
+
+impl Network {
+    pub fn new(seed: u64, members: u8, window: u32, xdp: bool, fault: Fault) -> Self {
+        let host = |me| Host {
+            group: b::fb_group { window, members, self_: me, ..Default::default() },
+            // SAFETY: zeroes are how the kernel hands cells out.
+            cells: (0..=window).map(|_| unsafe { std::mem::zeroed() }).collect(),
+            counters: b::fb_counters::default(),
+        };
+        let hosts = (0..members).map(host).collect();
+        let rng = Rng::new(seed ^ 0xfab);
+        let state = State { hosts, wire: BTreeMap::new(), serial: 0, now: 0, rng, fault, xdp };
+        Self(Rc::new(RefCell::new(state)))
+    }
+
+    pub fn memory(&self, me: u8) -> HostMemory {
+        let mut state = self.0.borrow_mut();
+        let host = &mut state.hosts[usize::from(me)];
+        let (base, window) = (host.cells.as_mut_ptr(), host.group.window);
+        HostMemory { base, window, _network: self.clone() }
+    }
+
+    pub fn port(&self, me: u8) -> Port {
+        Port { network: self.clone(), me }
+    }
+
+    /// Microseconds since the start.
+    pub fn now(&self) -> u64 {
+        self.0.borrow().now
+    }
+
+    /// A member had nothing to do.
+    pub fn pass_time(&self) {
+        let mut state = self.0.borrow_mut();
+        state.now += 1;
+        // Nothing under way that is due: let the clocks run to where something happens.
+        if state.wire.keys().next().is_none_or(|(at, _)| *at > state.now + 100) {
+            state.now += 20;
+        }
+    }
+
+    pub fn counters(&self) -> Vec<b::fb_counters> {
+        self.0.borrow().hosts.iter().map(|host| host.counters).collect()
+    }
+
+    /// Delivers the next frame that is due, if any.
+    pub fn deliver(&self) -> bool {
+        let mut state = self.0.borrow_mut();
+        match state.wire.first_key_value() {
+            Some((&(at, _), _)) if at <= state.now => {}
+            _ => return false,
+        }
+        let Some((_, (to, frame, payload))) = state.wire.pop_first() else { return false };
+        state.ingress(to, &frame, &payload);
+        true
+    }
+}
+
+impl State {
+    /// Puts a frame on the wire, with what the faults make of it.
+    fn carry(&mut self, to: u8, frame: &b::fb_frame, payload: &[u8]) {
+        let fault = self.fault;
+        if self.rng.below(1000) < fault.loss {
+            return;
+        }
+        let copies = 1 + u64::from(self.rng.below(1000) < fault.duplication);
+        for _ in 0..copies {
+            let late = self.rng.below(1000) < fault.delay;
+            let delay = if late { self.rng.below(fault.most_delay + 1) } else { 1 };
+            self.serial += 1;
+            let key = (self.now + delay, self.serial);
+            self.wire.insert(key, (to, *frame, payload.to_vec()));
+        }
+    }
+
+    fn cell(&mut self, me: u8, frame: &b::fb_frame, payload: &[u8], can_send: bool) -> bool {
+        let host = &mut self.hosts[usize::from(me)];
+        let cells = host.cells.as_mut_ptr();
+        let reply =
+            native::cell(frame, payload, &mut host.group, cells, &mut host.counters, can_send);
+        if reply.to_tc != 0 {
+            return true;
+        }
+        let payload = &reply.payload[..usize::from(reply.frame.length)];
+        for to in (0..64).filter(|to| reply.mask >> to & 1 == 1) {
+            self.carry(to, &reply.frame, payload);
+        }
+        false
+    }
+
+    /// As in `bpf/tc.bpf.h` and `bpf/xdp.bpf.h`.
+    fn ingress(&mut self, me: u8, frame: &b::fb_frame, payload: &[u8]) {
+        let pull = u32::from(frame.kind) == b::FB_KIND_PULL;
+        if self.xdp && !pull && !self.cell(me, frame, payload, false) {
+            return;
+        }
+        self.cell(me, frame, payload, true);
+    }
+
+    /// As in `bpf/tc.bpf.h`.
+    fn egress(&mut self, me: u8, to: u8, frame: &b::fb_frame, payload: &[u8]) {
+        match u32::from(frame.kind) {
+            b::FB_KIND_CONTRIBUTION | b::FB_KIND_PULL if frame.target == me => {
+                self.cell(me, frame, payload, true);
+            }
+            b::FB_KIND_BROADCAST => {
+                for to in (0..self.hosts.len() as u8).filter(|to| *to != me) {
+                    self.carry(to, frame, payload);
+                }
+            }
+            _ => self.carry(to, frame, payload),
+        }
+    }
+}
+
+impl Fabric for Port {
+    fn send(&mut self, member: u8, frame: &b::fb_frame, payload: &[u8]) {
+        assert_ne!(member, self.me);
+        // The shim sends from its own cells, which the network may touch meanwhile.
+        let payload = payload.to_vec();
+        self.network.0.borrow_mut().egress(self.me, member, frame, &payload);
+    }
+}
