@@ -100,8 +100,12 @@ impl Agent {
     /// Starts it and waits until it serves.
     pub fn start(socket: &SocketAddress, environment: &[(&str, &str)]) -> Self {
         let child = agent_command(socket, environment).spawn().expect("the agent starts");
-        let agent = Self(child);
-        eventually("the agent answers", || Client::connect(socket).is_ok());
+        let mut agent = Self(child);
+        eventually("the agent answers", || {
+            let ended = agent.0.try_wait().expect("its status");
+            assert!(ended.is_none(), "the agent does not start: {ended:?}");
+            Client::connect(socket).is_ok()
+        });
         agent
     }
 
