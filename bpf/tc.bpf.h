@@ -151,14 +151,14 @@ static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *
 
 	fb_fill_reply(c, &reply, &out);
 	length = out.length;
-	/* clang 14 checks one copy of the length and passes another, whose bounds the verifier
-	 * then does not know ("invalid zero-sized read"). Make it one. */
-	barrier_var(length);
 	if (skb->len != FB_HEADER_BYTES + length)
 		failed = bpf_skb_change_tail(skb, FB_HEADER_BYTES + length, 0);
-	/* While the lock is held: nothing may replace the data meanwhile. */
-	if (!failed && length > 0 && length <= FB_CHUNK_BYTES)
-		failed = bpf_skb_store_bytes(skb, FB_HEADER_BYTES, c->cell->data, length, 0);
+	/* As in fb_load_payload: one copy of the length is checked and used, without "!= 0".
+	 * While the lock is held: nothing may replace the data meanwhile. */
+	length--;
+	barrier_var(length);
+	if (!failed && length < FB_CHUNK_BYTES)
+		failed = bpf_skb_store_bytes(skb, FB_HEADER_BYTES, c->cell->data, length + 1, 0);
 	fb_unlock(c->cell);
 	if (failed) {
 		c->counters->drop_kernel++;

@@ -9,11 +9,11 @@ set -eu
 cd "$(dirname "$0")/.."
 
 # Integration tests (tests/NAME.rs) that run there.
-TESTS="bpf netns"
+TESTS="bpf agent netns"
 
 # What they need that is a module in this kernel: the lab's links and switch, and TC hooks (tcx
 # came with Linux 6.6).
-MODULES="veth bridge sch_ingress cls_bpf sch_tbf"
+MODULES="veth bridge sch_ingress cls_bpf cls_u32 sch_tbf"
 
 # Seconds until a hanging guest is ended, and for one test in it.
 GUEST_SECONDS=900

@@ -1,5 +1,7 @@
 //! The agent and its clients, in network namespaces of their own. Needs root.
 
+#[path = "agent/attaching.rs"]
+mod attaching;
 #[path = "agent/foreign.rs"]
 mod foreign;
 #[path = "agent/world.rs"]
@@ -11,7 +13,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
 use foldback::agent::probe::has_tcx;
@@ -25,7 +27,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, socket,
 };
 use world::{
-    Actor, Agent, Directory, HERE, THERE, V0, agent_command, eventually, in_namespace, say, sh,
+    Actor, Agent, Directory, HERE, THERE, V0, agent_command, eventually, in_namespace, run, say,
     spec,
 };
 
@@ -91,8 +93,10 @@ fn send_hello(token: u64) {
     socket.send_to(&frame, (THERE, FB_UDP_PORT as u16)).unwrap();
 }
 
-fn xdp_on(interface: &str) -> String {
-    sh(&format!("ip -o link show {interface} | grep -o 'xdp[a-z]*' | head -1"))
+/// How XDP is attached to an interface, in the words of ip-link(8).
+fn xdp_on(interface: &str) -> Option<String> {
+    let words = run(&format!("ip -o link show {interface}"));
+    words.split_whitespace().find(|word| word.starts_with("xdp")).map(Into::into)
 }
 
 #[test]
@@ -189,7 +193,7 @@ fn only_a_local_address_is_a_member_and_nothing_else_is_attached_to() {
         assert!(client.status().unwrap().interfaces.is_empty());
         assert!(tc_names(false).is_empty());
 
-        sh("ip address add 10.98.0.1/24 dev v1");
+        run("ip address add 10.98.0.1/24 dev v1");
         let members = vec![Ipv4Addr::new(10, 98, 0, 1), Ipv4Addr::new(10, 98, 0, 2)];
         let group = client.create_group(&GroupSpec { members, ..spec(1) }).unwrap();
         assert_eq!(group.interface, "v1");
@@ -200,7 +204,7 @@ fn only_a_local_address_is_a_member_and_nothing_else_is_attached_to() {
 #[test]
 fn a_chunk_fits_the_interface() {
     in_namespace(|| {
-        sh("ip link set v0 mtu 1400");
+        run("ip link set v0 mtu 1400");
         let (_agent, client) = embedded(Options::default());
         assert_eq!(client.interface(HERE).unwrap().max_chunk_bytes, 1308);
         assert_eq!(client.create_group(&spec(1)).unwrap_err().kind(), ErrorKind::Invalid);
@@ -266,193 +270,6 @@ fn a_killed_rank_leaves_no_group() {
         eventually("the group is gone", || root.status().unwrap().groups == 0);
         assert!(tc_names(false).is_empty());
         root.create_group(&spec(1)).expect("the token is free again");
-    });
-}
-
-#[test]
-fn stopping_leaves_nothing() {
-    for tc in ["auto", "clsact"] {
-        in_namespace(move || {
-            let directory = Directory::new();
-            let agent = Agent::start(&directory.socket(), &[("FOLDBACK_TC", tc)]);
-            let client = Client::connect(&directory.socket()).unwrap();
-            let group = client.create_group(&spec(1)).unwrap();
-            let programs = programs_of_v0();
-            assert_eq!(programs.len(), 2, "{programs:?}");
-            let mut maps = maps_of(&programs);
-            maps.push(map_id(group.cells.as_raw_fd()));
-            agent.stop();
-            drop((client, group));
-            assert!(programs_of_v0().is_empty());
-            assert!(!sh("tc qdisc show dev v0").contains("clsact"));
-            assert_eq!(fs::read_dir(&directory.0).unwrap().count(), 0, "no file stays");
-            for id in &programs {
-                eventually("a program is gone", || !program_exists(*id));
-            }
-            for id in &maps {
-                eventually("a map is gone", || !map_exists(*id));
-            }
-        });
-    }
-}
-
-#[test]
-fn dropping_an_embedded_agent_leaves_nothing() {
-    for options in [Options::default(), clsact(), with_hook(HookChoice::Xdp)] {
-        in_namespace(move || {
-            let (agent, client) = embedded(options);
-            let group = client.create_group(&spec(1)).unwrap();
-            let programs = programs_of_v0();
-            drop(agent);
-            assert!(programs_of_v0().is_empty());
-            assert_eq!(xdp_on("v0"), "");
-            assert!(!sh("tc qdisc show dev v0").contains("clsact"));
-            assert_eq!(client.counters(group.slot).unwrap_err().kind(), ErrorKind::Connection);
-            for id in programs {
-                eventually("a program is gone", || !program_exists(id));
-            }
-        });
-    }
-}
-
-#[test]
-fn what_a_killed_agent_leaves_goes_when_the_next_one_starts() {
-    in_namespace(|| {
-        let directory = Directory::new();
-        let socket = directory.socket();
-        let agent = Agent::start(&socket, &[("FOLDBACK_TC", "clsact")]);
-        let client = Client::connect(&socket).unwrap();
-        client.create_group(&spec(1)).unwrap();
-        let left = programs_of_v0();
-        agent.kill();
-        assert_eq!(programs_of_v0(), left, "clsact filters outlive their agent");
-
-        let next = Agent::start(&socket, &[]);
-        assert!(programs_of_v0().is_empty(), "swept at the start, before any group");
-        assert!(!sh("tc qdisc show dev v0").contains("clsact"));
-        next.stop();
-    });
-}
-
-#[test]
-fn a_living_agents_filters_are_not_swept() {
-    in_namespace(|| {
-        sh("tc qdisc add dev v0 clsact");
-        let (first, client) = embedded(clsact());
-        client.create_group(&spec(1)).unwrap();
-        let programs = programs_of_v0();
-        let (second, _other) = embedded(clsact());
-        assert_eq!(programs_of_v0(), programs);
-        drop((first, second));
-        assert!(sh("tc qdisc show dev v0").contains("clsact"), "the qdisc was not ours");
-    });
-}
-
-#[test]
-fn the_last_of_two_agents_takes_the_qdisc_along() {
-    in_namespace(|| {
-        let (first, client) = embedded(clsact());
-        client.create_group(&spec(1)).unwrap();
-        let (second, other) = embedded(clsact());
-        other.create_group(&spec(2)).unwrap();
-        assert_eq!(programs_of_v0().len(), 4);
-        drop(first);
-        assert_eq!(programs_of_v0().len(), 2);
-        drop(second);
-        assert!(!sh("tc qdisc show dev v0").contains("clsact"));
-    });
-}
-
-#[test]
-fn other_peoples_tc_programs_stay_and_ours_comes_first() {
-    in_namespace(|| {
-        if !has_tcx() {
-            println!("no tcx in this kernel, so nobody has a program there");
-            return;
-        }
-        let _foreign = foreign::tcx(V0);
-        let (agent, client) = embedded(Options::default());
-        client.create_group(&spec(1)).unwrap();
-        assert_eq!(tc_names(false), ["fb_tc_ingress", "foreign"]);
-        drop(agent);
-        assert_eq!(tc_names(false), ["foreign"]);
-    });
-}
-
-#[test]
-fn other_peoples_filters_stay() {
-    in_namespace(|| {
-        sh("tc qdisc add dev v0 clsact
-            tc filter add dev v0 ingress prio 5 protocol ip u32 match u32 0 0 flowid 1:1");
-        let before = sh("tc filter show dev v0 ingress");
-        let (agent, client) = embedded(clsact());
-        client.create_group(&spec(1)).unwrap();
-        let during = sh("tc filter show dev v0 ingress");
-        let ours = during.find("fb_tc_ingress").expect("ours is there");
-        assert!(ours < during.find("u32").unwrap(), "and comes first:\n{during}");
-        drop(agent);
-        assert_eq!(sh("tc filter show dev v0 ingress"), before);
-    });
-}
-
-#[test]
-fn an_ingress_qdisc_is_not_mistaken_for_clsact() {
-    in_namespace(|| {
-        sh("tc qdisc add dev v0 ingress");
-        let (agent, client) = embedded(clsact());
-        assert_eq!(client.create_group(&spec(1)).unwrap_err().kind(), ErrorKind::Hook);
-        drop(agent);
-        if has_tcx() {
-            let (_agent, client) = embedded(Options::default());
-            client.create_group(&spec(1)).expect("tcx does not mind");
-        }
-        assert!(sh("tc qdisc show dev v0").contains("qdisc ingress"));
-    });
-}
-
-#[test]
-fn xdp_is_attached_when_asked_for() {
-    in_namespace(|| {
-        for mtu in [1500, 9000] {
-            sh(&format!("ip link set v1 mtu {mtu}; ip link set v0 mtu {mtu}"));
-            let (_agent, client) = embedded(with_hook(HookChoice::Xdp));
-            let group = client.create_group(&spec(1)).unwrap();
-            assert_eq!(group.hook, Hook::XdpNative, "MTU {mtu}");
-            assert_eq!(xdp_on("v0").trim(), "xdp");
-            assert_eq!(tc_names(false), ["fb_tc_ingress"], "TC is there as well");
-            assert_eq!(tc_names(true), ["fb_tc_egress"]);
-        }
-    });
-}
-
-#[test]
-fn xdp_is_generic_where_the_driver_has_none() {
-    in_namespace(|| {
-        sh("ip link add br0 type bridge
-            ip address add 10.97.0.1/24 dev br0
-            ip link set br0 up");
-        let (_agent, client) = embedded(with_hook(HookChoice::Xdp));
-        let members = vec![Ipv4Addr::new(10, 97, 0, 1)];
-        let group = client.create_group(&GroupSpec { members, ..spec(1) }).unwrap();
-        assert_eq!(group.hook, Hook::XdpGeneric);
-        assert_eq!(xdp_on("br0").trim(), "xdpgeneric");
-    });
-}
-
-#[test]
-fn a_foreign_xdp_program_stays() {
-    in_namespace(|| {
-        let _foreign = foreign::xdp(V0);
-        let (agent, client) = embedded(with_hook(HookChoice::Xdp));
-        let error = client.create_group(&spec(1)).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Hook);
-        assert!(error.to_string().contains("left alone"), "{error}");
-        assert!(tc_names(false).is_empty(), "nothing half attached");
-        drop(agent);
-        let (agent, client) = embedded(with_hook(HookChoice::Auto));
-        assert_eq!(client.create_group(&spec(1)).unwrap().hook, Hook::TcIngress);
-        drop(agent);
-        assert_eq!(xdp_on("v0").trim(), "xdp");
     });
 }
 
@@ -561,7 +378,7 @@ fn status_and_doctor_report() {
         let directory = Directory::new();
         let socket = directory.socket().to_string();
         let foldback = |arguments: &[&str]| {
-            Command::new(env!("CARGO_BIN_EXE_foldback"))
+            world::foldback()
                 .args(arguments)
                 .env("FOLDBACK_AGENT_SOCKET", &socket)
                 .stdin(Stdio::null())
@@ -595,7 +412,7 @@ fn status_and_doctor_report() {
 fn tc_programs(egress: bool) -> Vec<u32> {
     let mut ids: Vec<u32> = tcx_programs(V0, egress).into_iter().map(|(id, _)| id).collect();
     let side = if egress { "egress" } else { "ingress" };
-    let filters = sh(&format!("tc filter show dev v0 {side}"));
+    let filters = run(&format!("tc filter show dev v0 {side}"));
     let mut words = filters.split_whitespace();
     while words.by_ref().any(|word| word == "id") {
         ids.extend(words.next().and_then(|id| id.parse::<u32>().ok()));
@@ -609,10 +426,4 @@ fn programs_of_v0() -> Vec<u32> {
 
 fn tc_names(egress: bool) -> Vec<String> {
     tc_programs(egress).into_iter().map(program_name).collect()
-}
-
-fn map_id(fd: i32) -> u32 {
-    let text = fs::read_to_string(format!("/proc/thread-self/fdinfo/{fd}")).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("map_id:")).unwrap();
-    line.trim().parse().unwrap()
 }

@@ -17,6 +17,7 @@ use libbpf_rs::libbpf_sys::{
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, PrintLevel, ProgramType, set_print};
 
+use crate::agent::capability::capable;
 use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::pod;
 use crate::bindings::skeleton::FoldbackSkelBuilder;
@@ -251,12 +252,12 @@ fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     fd.try_clone_to_owned().context(ErrorKind::Kernel, || "duplicating a descriptor".into())
 }
 
+/// The verifier says "permission denied" as well.
 fn refused(error: libbpf_rs::Error) -> Error {
-    let hint = match error.kind() {
-        libbpf_rs::ErrorKind::PermissionDenied => {
-            "; it takes root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
-        }
-        _ => "; FOLDBACK_LOG=debug shows the verifier's reason",
+    let hint = if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && !capable() {
+        "it takes root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+    } else {
+        "FOLDBACK_LOG=debug shows the verifier's reason"
     };
-    Error::new(ErrorKind::Kernel, format!("the kernel refuses the BPF programs: {error}{hint}"))
+    Error::new(ErrorKind::Kernel, format!("the kernel refuses the BPF programs: {error}; {hint}"))
 }

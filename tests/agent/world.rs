@@ -2,11 +2,12 @@
 //! own interfaces.
 
 use std::any::Any;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -30,7 +31,7 @@ pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let (done, wait) = channel();
     let thread = thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
-        sh("ip link set lo up
+        run("ip link set lo up
             ip link add v0 index 10 type veth peer name v1
             ip address add 10.99.0.1/24 dev v0
             ip neighbour add 10.99.0.2 lladdr 02:00:00:00:00:02 dev v0
@@ -49,12 +50,19 @@ pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Runs shell commands and returns what they print.
-pub fn sh(script: &str) -> String {
-    let output = Command::new("sh").args(["-ec", script]).output().expect("sh");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{script}\n{text}{}", String::from_utf8_lossy(&output.stderr));
-    text
+/// Runs commands, one a line, and returns what they print. Without a shell: busybox's, on the
+/// kernels that the tests are taken to, has an `ip` of its own.
+pub fn run(commands: &str) -> String {
+    let mut printed = String::new();
+    for command in commands.lines() {
+        let mut words = command.split_whitespace();
+        let program = words.next().expect("a command");
+        let output = Command::new(program).args(words).output().expect(program);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command}: {told}");
+        printed += &String::from_utf8_lossy(&output.stdout);
+    }
+    printed
 }
 
 /// A name that no other test has.
@@ -70,7 +78,7 @@ impl Directory {
     pub fn new() -> Self {
         let path = std::env::temp_dir().join(unique("foldback-test"));
         fs::create_dir(&path).expect("a directory");
-        sh(&format!("chmod 755 {}", path.display()));
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("for every user");
         Self(path)
     }
 
@@ -92,8 +100,12 @@ impl Agent {
     /// Starts it and waits until it serves.
     pub fn start(socket: &SocketAddress, environment: &[(&str, &str)]) -> Self {
         let child = agent_command(socket, environment).spawn().expect("the agent starts");
-        let agent = Self(child);
-        eventually("the agent answers", || Client::connect(socket).is_ok());
+        let mut agent = Self(child);
+        eventually("the agent answers", || {
+            let ended = agent.0.try_wait().expect("its status");
+            assert!(ended.is_none(), "the agent does not start: {ended:?}");
+            Client::connect(socket).is_ok()
+        });
         agent
     }
 
@@ -117,8 +129,15 @@ impl Drop for Agent {
     }
 }
 
+/// The command line under test: as cargo built it, or where the test was taken elsewhere with it
+/// (another kernel), in PATH.
+pub fn foldback() -> Command {
+    let built = Path::new(env!("CARGO_BIN_EXE_foldback"));
+    Command::new(if built.exists() { built } else { Path::new("foldback") })
+}
+
 pub fn agent_command(socket: &SocketAddress, environment: &[(&str, &str)]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_foldback"));
+    let mut command = foldback();
     command.args(["agent", "--socket", &socket.to_string()]);
     command.envs(environment.iter().copied());
     command
