@@ -18,8 +18,8 @@ struct fb_packet {
 static __always_inline long fb_load_payload(const struct fb_packet *packet, struct fb_payload *into,
 					    __u32 length)
 {
-	/* Linux 6.1 concludes nothing from "length != 0", so that is said in another way. One copy of
-	 * the length is checked and used. */
+	/* Linux 6.1 concludes nothing from "length != 0", so that is said in another way. One copy
+	 * of the length is checked and used. */
 	length--;
 	barrier_var(length);
 	if (length >= FB_CHUNK_BYTES)

@@ -109,10 +109,8 @@ static __always_inline int fb_sent(struct __sk_buff *skb, int pending, int egres
 {
 	if (!pending)
 		return FB_TC_TAKEN;
-	if (egress) {
-		skb->mark = 0;
+	if (egress)
 		return FB_TC_NEXT;
-	}
 	return bpf_redirect(skb->ifindex, 0);
 }
 
@@ -229,10 +227,9 @@ static __always_inline int fb_ingress(struct __sk_buff *skb)
 /* Frames from this host: its leaders', and the programs' own, which are marked. */
 static __always_inline int fb_egress(struct __sk_buff *skb)
 {
-	if (skb->mark == FB_MARK) {
-		skb->mark = 0;
+	/* The mark stays: another agent's program may come after ours. */
+	if (skb->mark == FB_MARK)
 		return FB_TC_NEXT;
-	}
 
 	struct fb_headers headers;
 	struct fb_frame frame;
