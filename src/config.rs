@@ -70,7 +70,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             enabled: true,
-            shared: Shared { max_bytes: MAX_BYTES, setup_calls: 4, window: 256 },
+            shared: Shared { max_bytes: MAX_BYTES, setup_calls: 100, window: 256 },
             stats: None,
             setup_timeout: Duration::from_secs(60),
             probe_timeout: Duration::from_secs(5),
