@@ -111,9 +111,8 @@ impl Config {
             config.shared.window = window;
         }
         let seconds = |name: &str, into: &mut Duration| match variable(name) {
-            Some(text) => parse(name, &text, "seconds, at least 1").and_then(|seconds: u64| {
+            Some(text) => parse(name, &text, "seconds, at least 1").map(|seconds: u64| {
                 *into = Duration::from_secs(seconds.max(1));
-                Ok(())
             }),
             None => Ok(()),
         };

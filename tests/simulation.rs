@@ -109,7 +109,7 @@ fn run(setting: &Setting) -> u64 {
     while at.iter().any(|(index, _)| *index < plan.len()) {
         steps += 1;
         assert!(
-            idle < 2_000_000 && (steps % 1024 > 0 || start.elapsed() < MOST),
+            idle < 2_000_000 && (!steps.is_multiple_of(1024) || start.elapsed() < MOST),
             "stuck, seed {seed}: {:?}, {:?}",
             at.iter().map(|(index, _)| *index).collect::<Vec<_>>(),
             network.counters(),

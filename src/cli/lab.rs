@@ -178,7 +178,8 @@ fn launch(run: Run) -> Result<ExitCode> {
     if run.name.is_some() && custom {
         bail!("a lab that is up has its network: leave out --name, or the network's options");
     }
-    let is_up = |name: &str| Ok::<_, anyhow::Error>(registry::find(name)?.is_some_and(Lab::is_up));
+    let is_up =
+        |name: &str| Ok::<_, anyhow::Error>(registry::find(name)?.is_some_and(|lab| lab.is_up()));
     let lab = match run.name {
         Some(name) => Some(name),
         None if run.private || custom || !is_up(DEFAULT_NAME)? => None,
