@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
 use crate::lab::launch::Mpi;
-use crate::lab::registry::{self, Lab};
+use crate::lab::registry;
 use crate::lab::run::{self, Request};
 use crate::lab::settings::{MAX_HOSTS, Settings};
 use crate::lab::{enter, fabric, rank, status};
