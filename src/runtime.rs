@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use crate::config::Config;
 use crate::group::{Group, Member};
 use crate::mpi::Mpi;
+use crate::mpi::abi::Family;
 use crate::mpi::pmpi::Handle;
 use crate::setup::agent::AgentAccess;
 use crate::setup::exchange::exchange_long;
@@ -299,6 +301,11 @@ impl Runtime {
             }
         }
         self.agent.close();
+        if self.mpi.abi.family == Family::Mpich {
+            // MPICH before 4.2 over UCX may hang in MPI_Finalize if one rank closes its connections
+            // while another still lets MPI progress. All are past that when this is over.
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     fn write_stats(&self, reports: &[RankReport]) {

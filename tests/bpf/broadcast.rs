@@ -16,7 +16,7 @@ fn the_roots_frame_goes_out_to_all_others() {
         let payload: Vec<u8> = (0..b::FB_CHUNK_BYTES).map(|i| i as u8).collect();
         let last = host.egress(&host.broadcast(2, BROADCAST, &payload));
         let sent = |to| host.sent(to, b::FB_KIND_BROADCAST, BROADCAST, &payload);
-        assert_eq!((last.code, last.mark), (TC_NEXT, 0));
+        assert_eq!((last.code, last.mark), (TC_NEXT, b::FB_MARK));
         assert!(last.packet == sent(3));
         assert!(peer.frames(2) == [sent(0), sent(1)]);
         assert_eq!(host.counted(), "fan_outs 1, frames_out 3");

@@ -10,12 +10,12 @@ use crate::namespace::{Peer, V0, in_namespace};
 const THEIRS: Chunk = Chunk { target: 1, ..SUM };
 
 #[test]
-fn what_the_programs_made_themselves_passes_and_loses_its_mark() {
+fn what_the_programs_made_themselves_passes_and_keeps_its_mark_for_other_agents() {
     in_namespace(|| {
         let host = Host::new(3, 0);
         let result = host.sent(1, b::FB_KIND_RESULT, SUM, &ints(&[1]));
         let verdict = host.kernel.run(Hook::Egress, &result, V0, b::FB_MARK);
-        assert_eq!((verdict.code, verdict.mark), (TC_NEXT, 0));
+        assert_eq!((verdict.code, verdict.mark), (TC_NEXT, b::FB_MARK));
         assert_eq!((verdict.packet, host.counted()), (result, String::new()));
     });
 }

@@ -88,7 +88,7 @@ fn an_aggregator_asks_all_who_are_missing() {
         assert_eq!(host.counted(), "frames_in 1, frames_out 3, pulls_sent 1");
 
         let verdict = host.egress(&host.pull(1, THEIRS));
-        assert_eq!((verdict.code, verdict.mark), (TC_NEXT, 0));
+        assert_eq!((verdict.code, verdict.mark), (TC_NEXT, b::FB_MARK));
         assert_eq!(verdict.packet, host.sent_pull(4, THEIRS));
         assert_eq!(peer.frames(2), [host.sent_pull(0, THEIRS), host.sent_pull(3, THEIRS)]);
         assert_eq!(host.cell(1).arrived, 0b110);

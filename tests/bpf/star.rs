@@ -59,7 +59,7 @@ fn the_leaders_own_contribution_may_be_the_last() {
         taken(&host.ingress(&host.contribution(2, chunk, &ints(&[2]))));
         let last = host.egress(&host.contribution(1, chunk, &ints(&[4])));
         let result = |to| host.sent(to, b::FB_KIND_RESULT, chunk, &ints(&[7]));
-        assert_eq!((last.code, last.mark), (TC_NEXT, 0), "it is on its way out");
+        assert_eq!((last.code, last.mark), (TC_NEXT, b::FB_MARK), "it is on its way out");
         assert_eq!(last.packet, result(2));
         assert_eq!(peer.frames(1), [result(0)]);
     });
