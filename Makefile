@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 FOLDBACK := target/release/foldback
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lint test test-quick test-long test-kernels bench demo install clean
+.PHONY: help setup build lint header test test-quick test-long test-kernels bench demo install clean
 
 help: ## this text
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -21,6 +21,9 @@ build: setup ## library, command line and MPI test programs
 
 lint: setup ## formatting, clippy, generated header, scripts
 	@scripts/lint.sh
+
+header: setup ## renew include/foldback.h from src/capi.rs
+	FOLDBACK_RENEW_HEADER=1 $(CARGO) test --release --test header
 
 test: build ## all tests but the long ones: those run a slice (as root)
 	@scripts/test.sh slice

@@ -33,6 +33,22 @@ fn main() {
         .opt_level(2)
         .compile("foldback_native");
 
+    // What the lab preloads into MPICH's ranks, as a library of its own.
+    let source = "src/lab/launch/mpich_finalize.c";
+    println!("cargo:rerun-if-changed={source}");
+    let built = cc::Build::new()
+        .compiler("clang")
+        .flags(["-Wall", "-Werror", "-shared"])
+        .pic(true)
+        .opt_level(2)
+        .get_compiler()
+        .to_command()
+        .args([source, "-o"])
+        .arg(out.join("mpich_finalize.so"))
+        .status()
+        .expect("clang does not start");
+    assert!(built.success(), "{source} does not build");
+
     bindgen::Builder::default()
         .header("bpf/native.h")
         .header("bpf/lab_faults.h")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * The protocol of the programs, compiled for this machine's user space: for tests, which run it over
- * a simulated network. Nothing of it ends up in the library or the command.
+ * The protocol of the programs, compiled for this machine's user space: for tests, which run it
+ * over a simulated network. Nothing of it ends up in the library or the command.
  */
 #include <string.h>
 
@@ -27,13 +27,13 @@ void fb_native_cell(const struct fb_frame *frame, const void *payload, struct fb
 	struct fb_payload scratch;
 	struct fb_reply reply = {};
 	struct fb_context c = {
-		.packet = payload,
-		.frame = frame,
-		.group = group,
-		.control = control,
-		.cell = cell,
-		.scratch = &scratch,
-		.counters = counters,
+	    .packet = payload,
+	    .frame = frame,
+	    .group = group,
+	    .control = control,
+	    .cell = cell,
+	    .scratch = &scratch,
+	    .counters = counters,
 	};
 
 	memset(out, 0, sizeof(out->mask) + sizeof(out->to_tc));

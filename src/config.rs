@@ -70,7 +70,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             enabled: true,
-            shared: Shared { max_bytes: MAX_BYTES, setup_calls: 4, window: 256 },
+            shared: Shared { max_bytes: MAX_BYTES, setup_calls: 100, window: 256 },
             stats: None,
             setup_timeout: Duration::from_secs(60),
             probe_timeout: Duration::from_secs(5),
@@ -111,9 +111,8 @@ impl Config {
             config.shared.window = window;
         }
         let seconds = |name: &str, into: &mut Duration| match variable(name) {
-            Some(text) => parse(name, &text, "seconds, at least 1").and_then(|seconds: u64| {
+            Some(text) => parse(name, &text, "seconds, at least 1").map(|seconds: u64| {
                 *into = Duration::from_secs(seconds.max(1));
-                Ok(())
             }),
             None => Ok(()),
         };

@@ -1,8 +1,9 @@
 //! The state of foldback in this process: one MPI, one agent, a group for each communicator.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use crate::config::Config;
 use crate::group::{Group, Member};
@@ -25,7 +26,7 @@ pub struct Runtime {
     agent: AgentAccess,
     /// Set by [`Runtime::started`]: before it, nothing is folded.
     running: OnceLock<Running>,
-    communicators: RwLock<HashMap<Handle, Arc<Communicator>>>,
+    communicators: RwLock<Communicators>,
     retired: Mutex<Retired>,
 }
 
@@ -34,8 +35,6 @@ struct Running {
     nothing: Handle,
     /// Why COMM_WORLD has no group.
     no_group: Option<String>,
-    /// Whether every rank of COMM_WORLD is known to have foldback.
-    all_here: bool,
 }
 
 /// Groups of freed communicators, whose peers may still ask for something.
@@ -46,21 +45,48 @@ struct Retired {
     report: Option<HostLine>,
 }
 
-/// What is known of a communicator.
-pub struct Communicator {
-    intercommunicator: bool,
-    calls: AtomicU32,
-    group: Mutex<GroupState>,
+/// By handle, with a hash that costs next to nothing: it is computed at every call.
+type Communicators = HashMap<Handle, Arc<Communicator>, BuildHasherDefault<HandleHasher>>;
+
+/// Fibonacci hashing, Knuth vol. 3, 6.4: handles are addresses or small numbers, and distinct.
+#[derive(Default)]
+struct HandleHasher(u64);
+
+impl Hasher for HandleHasher {
+    fn write_usize(&mut self, handle: usize) {
+        self.0 = (handle as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("handles are usize");
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
-/// A communicator's group, as far as it got.
-pub enum GroupState {
-    /// Not tried yet.
-    NotYet,
-    /// It works.
-    Ready(Box<Group>),
-    /// It was tried, in vain; or the communicator is not of the kind.
-    None(Reason),
+/// What is known of a communicator.
+struct Communicator {
+    /// Why it is left to MPI, for good.
+    declined: OnceLock<Reason>,
+    calls: AtomicU32,
+    /// `None`: not set up (yet).
+    group: Mutex<Option<Box<Group>>>,
+}
+
+impl Communicator {
+    fn new(declined: Option<Reason>, group: Option<Group>) -> Self {
+        Self {
+            declined: declined.map_or_else(OnceLock::new, OnceLock::from),
+            calls: AtomicU32::new(0),
+            group: Mutex::new(group.map(Box::new)),
+        }
+    }
+
+    fn group(&self) -> MutexGuard<'_, Option<Box<Group>>> {
+        self.group.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
@@ -121,25 +147,20 @@ impl Runtime {
         };
         let world = self.mpi.abi.comm_world;
         let process = Process { mpi: &self.mpi, config: &self.config, agent: &self.agent, nothing };
-        let (state, no_group, all_here) = match set_up(&process, world) {
+        let (communicator, no_group) = match set_up(&process, world) {
             Ok(group) => {
                 log::info!("rank {} folds", group.rank);
-                (GroupState::Ready(Box::new(group)), None, true)
+                (Communicator::new(None, Some(group)), None)
             }
             Err(why) => {
                 if self.mpi.rank(world) == 0 {
                     log::warn!("MPI_COMM_WORLD is left to MPI: {why}");
                 }
-                (GroupState::None(Reason::NoGroup), Some(why), true)
+                (Communicator::new(Some(Reason::NoGroup), None), Some(why))
             }
         };
-        let communicator = Communicator {
-            intercommunicator: false,
-            calls: AtomicU32::new(0),
-            group: Mutex::new(state),
-        };
         self.write().insert(world, Arc::new(communicator));
-        let _ = self.running.set(Running { nothing, no_group, all_here });
+        let _ = self.running.set(Running { nothing, no_group });
         crate::preload::lifetime::watch_self(self);
     }
 
@@ -147,11 +168,10 @@ impl Runtime {
     pub fn world_folds(&self) -> bool {
         let known = self.communicators.read().unwrap_or_else(PoisonError::into_inner);
         let Some(world) = known.get(&self.mpi.abi.comm_world) else { return false };
-        let state = world.group.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(*state, GroupState::Ready(_))
+        world.group().is_some()
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<Handle, Arc<Communicator>>> {
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Communicators> {
         self.communicators.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -162,19 +182,10 @@ impl Runtime {
             return Some(Arc::clone(communicator));
         }
         drop(known);
-        let intercommunicator = self.mpi.is_intercomm(comm);
-        let state = if intercommunicator {
-            GroupState::None(Reason::Intercommunicator)
-        } else {
-            GroupState::NotYet
-        };
+        let declined = self.mpi.is_intercomm(comm).then_some(Reason::Intercommunicator);
         // Without news of its end, a new communicator of the same handle would be taken for it.
         crate::preload::lifetime::watch(self, comm)?;
-        let communicator = Arc::new(Communicator {
-            intercommunicator,
-            calls: AtomicU32::new(0),
-            group: Mutex::new(state),
-        });
+        let communicator = Arc::new(Communicator::new(declined, None));
         self.write().insert(comm, Arc::clone(&communicator));
         Some(communicator)
     }
@@ -191,28 +202,25 @@ impl Runtime {
     ) -> Result<R, Reason> {
         let running = self.running.get().ok_or(Reason::Off)?;
         let communicator = self.communicator(comm).ok_or(Reason::NoGroup)?;
-        if communicator.intercommunicator {
-            return Err(Reason::Intercommunicator);
+        if let Some(reason) = communicator.declined.get() {
+            return Err(*reason);
         }
-        let mut state = communicator.group.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*state, GroupState::NotYet) {
+        let mut group = communicator.group();
+        if group.is_none() {
             let calls = communicator.calls.fetch_add(1, Ordering::Relaxed) + 1;
             if calls < self.setup_calls() {
                 return Err(Reason::NotYet);
             }
-            *state = self.try_set_up(comm, running);
+            *group = self.try_set_up(comm, running);
         }
-        match &mut *state {
-            GroupState::Ready(group) => {
-                let mut waiter = Waiter::new(&self.mpi, running.nothing);
-                Ok(with(group, &mut waiter))
-            }
-            GroupState::None(reason) => Err(*reason),
-            GroupState::NotYet => Err(Reason::NotYet),
-        }
+        let Some(group) = group.as_mut() else {
+            return Err(*communicator.declined.get_or_init(|| Reason::NoGroup));
+        };
+        let mut waiter = Waiter::new(&self.mpi, running.nothing);
+        Ok(with(group, &mut waiter))
     }
 
-    fn try_set_up(&self, comm: Handle, running: &Running) -> GroupState {
+    fn try_set_up(&self, comm: Handle, running: &Running) -> Option<Box<Group>> {
         self.reap(false);
         let process = Process {
             mpi: &self.mpi,
@@ -221,12 +229,12 @@ impl Runtime {
             nothing: running.nothing,
         };
         match set_up(&process, comm) {
-            Ok(group) => GroupState::Ready(Box::new(group)),
+            Ok(group) => Some(Box::new(group)),
             Err(why) => {
                 if self.mpi.rank(comm) == 0 {
                     log::info!("a communicator is left to MPI: {why}");
                 }
-                GroupState::None(Reason::NoGroup)
+                None
             }
         }
     }
@@ -234,14 +242,14 @@ impl Runtime {
     /// A communicator is being freed.
     pub fn forget(&self, comm: Handle) {
         let Some(communicator) = self.write().remove(&comm) else { return };
-        let mut state = communicator.group.lock().unwrap_or_else(PoisonError::into_inner);
-        if let GroupState::Ready(group) = std::mem::replace(&mut *state, GroupState::NotYet) {
-            if let Some(member) = group.member {
-                self.retired().members.push(member);
-            }
-        }
-        drop(state);
+        self.retire(&communicator);
         self.reap(false);
+    }
+
+    /// Takes the group from a communicator, for [`Runtime::reap`].
+    fn retire(&self, communicator: &Communicator) {
+        let group = communicator.group().take();
+        self.retired().members.extend(group.and_then(|group| group.member));
     }
 
     fn retired(&self) -> std::sync::MutexGuard<'_, Retired> {
@@ -269,9 +277,6 @@ impl Runtime {
     /// The real MPI is about to be finalised: reports, and leaves nothing behind. Collective.
     pub fn finishing(&self) {
         let Some(running) = self.running.get() else { return };
-        if !running.all_here {
-            return;
-        }
         let groups: Vec<_> = self.write().drain().map(|(_, communicator)| communicator).collect();
         // Nobody leaves before all are here: a peer may still have to ask us for something. While
         // we wait, the kernel answers.
@@ -283,12 +288,7 @@ impl Runtime {
         let world = self.mpi.abi.comm_world;
         let mut parting = || self.reap(false);
         let here = exchange_long(&self.mpi, world, &(), &mut parting).is_ok();
-        for communicator in groups {
-            let mut state = communicator.group.lock().unwrap_or_else(PoisonError::into_inner);
-            if let GroupState::Ready(group) = std::mem::replace(&mut *state, GroupState::NotYet) {
-                self.retired().members.extend(group.member);
-            }
-        }
+        groups.iter().for_each(|communicator| self.retire(communicator));
         self.reap(true);
         report.host = self.retired().report.take();
         if here {

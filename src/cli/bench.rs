@@ -109,7 +109,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 /// A before B, then B before A: what drifts meanwhile hits both.
 fn order(round: u64) -> [Mode; 2] {
-    if round % 2 == 0 { [Mode::Mpi, Mode::Foldback] } else { [Mode::Foldback, Mode::Mpi] }
+    if round.is_multiple_of(2) { [Mode::Mpi, Mode::Foldback] } else { [Mode::Foldback, Mode::Mpi] }
 }
 
 fn measure_all(bench: &Bench, args: &Args) -> Result<(Samples, measure::Folded)> {

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
 use crate::lab::launch::Mpi;
-use crate::lab::registry::{self, Lab};
+use crate::lab::registry;
 use crate::lab::run::{self, Request};
 use crate::lab::settings::{MAX_HOSTS, Settings};
 use crate::lab::{enter, fabric, rank, status};
@@ -178,7 +178,8 @@ fn launch(run: Run) -> Result<ExitCode> {
     if run.name.is_some() && custom {
         bail!("a lab that is up has its network: leave out --name, or the network's options");
     }
-    let is_up = |name: &str| Ok::<_, anyhow::Error>(registry::find(name)?.is_some_and(Lab::is_up));
+    let is_up =
+        |name: &str| Ok::<_, anyhow::Error>(registry::find(name)?.is_some_and(|lab| lab.is_up()));
     let lab = match run.name {
         Some(name) => Some(name),
         None if run.private || custom || !is_up(DEFAULT_NAME)? => None,

@@ -4,7 +4,7 @@
 //! can give a rank another user. A step of our own serves both, and keeps the preloaded library
 //! out of `orted`, `hydra_pmi_proxy` and the shells between them.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::fs::lchown;
 use std::path::{Path, PathBuf};
@@ -22,9 +22,9 @@ pub struct Options {
     /// The lab
     #[arg(long)]
     pub lab: String,
-    /// Library to preload
+    /// Libraries to preload, in this order
     #[arg(long)]
-    pub preload: Option<PathBuf>,
+    pub preload: Vec<PathBuf>,
     /// User to run as
     #[arg(long)]
     pub uid: Option<u32>,
@@ -40,7 +40,7 @@ impl Options {
     /// The same as arguments.
     pub fn to_args(&self) -> Vec<OsString> {
         let mut args: Vec<OsString> = vec!["--lab".into(), self.lab.clone().into()];
-        if let Some(preload) = &self.preload {
+        for preload in &self.preload {
             args.extend(["--preload".into(), preload.into()]);
         }
         if let Some(uid) = self.uid {
@@ -64,8 +64,8 @@ pub fn exec(options: &Options, command: &[OsString]) -> Result<std::convert::Inf
         }
         become_user(uid)?;
     }
-    if let Some(library) = &options.preload {
-        // The dynamic linker would only print a warning, and the job would run without foldback.
+    for library in &options.preload {
+        // The dynamic linker would only print a warning, and the job would run without it.
         File::open(library)
             .with_context(|| format!("the rank cannot read {}", library.display()))?;
     }
@@ -78,22 +78,19 @@ pub fn exec(options: &Options, command: &[OsString]) -> Result<std::convert::Inf
         // MPICH hands the first host's environment to all ranks, so this one is set again.
         command
             .env("FOLDBACK_AGENT_SOCKET", Lab::agent_socket(&options.lab, &host.to_string_lossy()));
-        if let Some(library) = &options.preload {
+        if !options.preload.is_empty() {
             let given = options.env.iter().rev().find_map(|pair| pair.strip_prefix("LD_PRELOAD="));
             let inherited = std::env::var("LD_PRELOAD").ok();
-            command.env("LD_PRELOAD", joined(library, given.or(inherited.as_deref())));
+            command.env("LD_PRELOAD", joined(&options.preload, given.or(inherited.as_deref())));
         }
     }))
 }
 
-/// The library in front of what is preloaded anyway.
-fn joined(library: &Path, others: Option<&str>) -> OsString {
-    let mut list = library.as_os_str().to_owned();
-    if let Some(others) = others.filter(|others| !others.is_empty()) {
-        list.push(":");
-        list.push(others);
-    }
-    list
+/// The libraries in front of what is preloaded anyway.
+fn joined(libraries: &[PathBuf], others: Option<&str>) -> OsString {
+    let others = others.filter(|others| !others.is_empty()).map(OsStr::new);
+    let list: Vec<&OsStr> = libraries.iter().map(|path| path.as_os_str()).chain(others).collect();
+    list.join(OsStr::new(":"))
 }
 
 /// Gives everything below a directory to a user. The other ranks and the daemon make and remove

@@ -85,7 +85,7 @@ impl Lab {
     }
 
     /// Whether the lab is complete and there for everyone.
-    pub fn is_up(self) -> bool {
+    pub fn is_up(&self) -> bool {
         self.ready && self.owner.is_none()
     }
 

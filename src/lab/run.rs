@@ -87,9 +87,11 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
     let tmp = lab.dir().join("tmp").join(&mark);
     registry::make_public_dir(&tmp)?;
     let _tmp = TemporaryDir(&tmp);
+    let mut preload = if request.off { vec![] } else { vec![library()?] };
+    preload.extend(request.mpi.write_remedy(&tmp)?);
     let options = rank::Options {
         lab: lab.name.clone(),
-        preload: if request.off { None } else { Some(library()?) },
+        preload,
         uid: request.uid,
         session_dirs: request.uid.map(|_| tmp.clone()),
         env: resolve(&request.env),

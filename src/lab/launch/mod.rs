@@ -52,6 +52,14 @@ impl Mpi {
             Self::Mpich => mpich::launch(job),
         }
     }
+
+    /// Writes a library that ranks of this MPI need preloaded, also without foldback, if any.
+    pub fn write_remedy(self, dir: &Path) -> Result<Option<PathBuf>> {
+        match self {
+            Self::OpenMpi => Ok(None),
+            Self::Mpich => mpich::write_remedy(dir).map(Some),
+        }
+    }
 }
 
 /// Finds the launcher: by the name that Debian gives it, else by the common one, provided that it

@@ -1,0 +1,28 @@
+//! The real programs, packet by packet: verdicts, cells, counters, and what is sent, to the last
+//! byte. They run by BPF_PROG_TEST_RUN, on maps of the test's own, attached to nothing. Needs root.
+
+#[path = "bpf/host.rs"]
+mod host;
+#[path = "bpf/kernel.rs"]
+mod kernel;
+#[path = "bpf/namespace.rs"]
+mod namespace;
+#[path = "bpf/packet.rs"]
+mod packet;
+#[path = "bpf/reference.rs"]
+mod reference;
+
+#[path = "bpf/admission.rs"]
+mod admission;
+#[path = "bpf/broadcast.rs"]
+mod broadcast;
+#[path = "bpf/egress.rs"]
+mod egress;
+#[path = "bpf/fold.rs"]
+mod fold;
+#[path = "bpf/pull.rs"]
+mod pull;
+#[path = "bpf/star.rs"]
+mod star;
+#[path = "bpf/xdp.rs"]
+mod xdp;

@@ -1,0 +1,198 @@
+//! The real programs in the kernel, attached to nothing, and their maps.
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::OnceLock;
+
+use foldback::bindings as b;
+use foldback::bindings::skeleton::FoldbackSkelBuilder;
+use libbpf_rs::libbpf_sys::{
+    BPF_F_INNER_MAP, BPF_F_MMAPABLE, BPF_F_XDP_HAS_FRAGS, bpf_map_create_opts,
+    bpf_prog_test_run_opts, bpf_test_run_opts,
+};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ProgramType};
+use nix::unistd::geteuid;
+
+/// One of the programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    Ingress,
+    Egress,
+    Xdp,
+}
+
+/// What a program made of a packet.
+pub struct Verdict {
+    pub code: i32,
+    /// `skb->mark` afterwards; 0 of XDP.
+    pub mark: u32,
+    pub packet: Vec<u8>,
+}
+
+/// Programs and maps.
+pub struct Kernel {
+    ingress: OwnedFd,
+    egress: OwnedFd,
+    xdp: OwnedFd,
+    groups: MapHandle,
+    cells: MapHandle,
+    counters: MapHandle,
+}
+
+/// Words of `struct __sk_buff` that a test run takes and gives; there is room for it to grow.
+const SK_BUFF_WORDS: usize = 64;
+const SK_BUFF_MARK: usize = 2;
+const SK_BUFF_IFINDEX: usize = 10;
+
+impl Kernel {
+    /// Loads all three programs on maps of their own.
+    pub fn load() -> Self {
+        assert!(geteuid().is_root(), "this test needs root: it loads BPF programs");
+        let mut storage = MaybeUninit::uninit();
+        let mut open = FoldbackSkelBuilder::default().open(&mut storage).expect("the object opens");
+        for mut program in open.open_object_mut().progs_mut() {
+            if program.prog_type() == ProgramType::Xdp {
+                program.set_flags(BPF_F_XDP_HAS_FRAGS); // as the agent does
+            }
+        }
+        let skeleton = open.load().expect("the kernel takes the programs");
+        let (progs, maps) = (&skeleton.progs, &skeleton.maps);
+        let keep = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().expect("a descriptor");
+        Self {
+            ingress: keep(progs.fb_tc_ingress.as_fd()),
+            egress: keep(progs.fb_tc_egress.as_fd()),
+            xdp: keep(progs.fb_xdp_ingress.as_fd()),
+            groups: MapHandle::try_from(&maps.groups).expect("groups"),
+            cells: MapHandle::try_from(&maps.cells).expect("cells"),
+            counters: MapHandle::try_from(&maps.counters).expect("counters"),
+        }
+    }
+
+    /// One for all tests of this process: each has groups of its own.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Kernel> = OnceLock::new();
+        SHARED.get_or_init(Self::load)
+    }
+
+    /// Runs a program on a packet that is on an interface of this thread's network namespace.
+    pub fn run(&self, hook: Hook, packet: &[u8], interface: u32, mark: u32) -> Verdict {
+        let program = match hook {
+            Hook::Ingress => &self.ingress,
+            Hook::Egress => &self.egress,
+            Hook::Xdp => &self.xdp,
+        };
+        let mut out = vec![0_u8; 4096];
+        let mut context = [0_u32; SK_BUFF_WORDS];
+        (context[SK_BUFF_MARK], context[SK_BUFF_IFINDEX]) = (mark, interface);
+        let mut context_out = [0_u32; SK_BUFF_WORDS];
+        let mut options = bpf_test_run_opts {
+            sz: size_of::<bpf_test_run_opts>() as _,
+            data_in: packet.as_ptr().cast(),
+            data_size_in: packet.len() as u32,
+            data_out: out.as_mut_ptr().cast(),
+            data_size_out: out.len() as u32,
+            ..Default::default()
+        };
+        if hook != Hook::Xdp {
+            options.ctx_in = context.as_ptr().cast();
+            options.ctx_size_in = size_of_val(&context) as u32;
+            options.ctx_out = context_out.as_mut_ptr().cast();
+            options.ctx_size_out = size_of_val(&context_out) as u32;
+        }
+        // SAFETY: every pointer of the options is to memory of the size beside it, which outlives
+        // the call; the program's descriptor is open.
+        let result = unsafe { bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
+        assert_eq!(result, 0, "a test run of {hook:?} on {} bytes", packet.len());
+        out.truncate(options.data_size_out as usize);
+        Verdict { code: options.retval as i32, mark: context_out[SK_BUFF_MARK], packet: out }
+    }
+
+    /// Makes cells for a group, and lets the programs know both.
+    pub fn add_group(&self, token: u64, group: &b::fb_group) -> MapHandle {
+        let inner = create_cells(group.window);
+        let fd = inner.as_fd().as_raw_fd().to_ne_bytes();
+        self.cells.update(&group.slot.to_ne_bytes(), &fd, MapFlags::ANY).expect("cells");
+        self.set_group(token, group);
+        inner
+    }
+
+    /// Takes the cells from a group.
+    pub fn remove_cells(&self, slot: u32) {
+        self.cells.delete(&slot.to_ne_bytes()).expect("cells");
+    }
+
+    pub fn set_group(&self, token: u64, group: &b::fb_group) {
+        let token = token.to_ne_bytes();
+        self.groups.update(&token, bytes_of(group), MapFlags::ANY).expect("a group");
+    }
+
+    pub fn group(&self, token: u64) -> b::fb_group {
+        let bytes = self.groups.lookup(&token.to_ne_bytes(), MapFlags::ANY).expect("groups");
+        from_bytes(&bytes.expect("the group is there"))
+    }
+
+    /// Counters of a slot, over all CPUs.
+    pub fn counters(&self, slot: u32) -> b::fb_counters {
+        let values = self.counters.lookup_percpu(&slot.to_ne_bytes(), MapFlags::ANY);
+        let values = values.expect("counters").expect("an element");
+        let mut sum = vec![0_u8; size_of::<b::fb_counters>()];
+        for value in values {
+            for (sum, word) in
+                sum.as_chunks_mut::<8>().0.iter_mut().zip(value.as_chunks::<8>().0.iter())
+            {
+                *sum = (u64::from_ne_bytes(*sum) + u64::from_ne_bytes(*word)).to_ne_bytes();
+            }
+        }
+        from_bytes(&sum)
+    }
+}
+
+fn create_cells(window: u32) -> MapHandle {
+    let options = bpf_map_create_opts {
+        sz: size_of::<bpf_map_create_opts>() as _,
+        map_flags: BPF_F_MMAPABLE | BPF_F_INNER_MAP,
+        ..Default::default()
+    };
+    let (key, value) = (size_of::<u32>() as u32, size_of::<b::fb_cell>() as u32);
+    MapHandle::create(MapType::Array, Some("test_cells"), key, value, 1 + window, &options)
+        .expect("a map of cells")
+}
+
+/// Element `index` of a group's cells.
+pub fn element<T: Plain>(cells: &MapHandle, index: u32) -> T {
+    let bytes = cells.lookup(&index.to_ne_bytes(), MapFlags::ANY).expect("cells");
+    from_bytes(&bytes.expect("an element"))
+}
+
+/// Sets a cell.
+pub fn set_element(cells: &MapHandle, index: u32, cell: &b::fb_cell) {
+    cells.update(&index.to_ne_bytes(), bytes_of(cell), MapFlags::ANY).expect("cells");
+}
+
+/// Structures of the C header.
+///
+/// # Safety
+/// Without holes, and of integers alone: any bytes are a value.
+pub unsafe trait Plain: Copy {}
+
+// SAFETY: the header asserts its size, and bindgen the offset of every field.
+unsafe impl Plain for b::fb_cell {}
+// SAFETY: as above.
+unsafe impl Plain for b::fb_control {}
+// SAFETY: as above.
+unsafe impl Plain for b::fb_group {}
+// SAFETY: made of u64 alone.
+unsafe impl Plain for b::fb_counters {}
+
+fn bytes_of<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: `Plain`: each byte is initialized; the slice borrows the value.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+fn from_bytes<T: Plain>(bytes: &[u8]) -> T {
+    assert!(bytes.len() >= size_of::<T>());
+    // SAFETY: `Plain`: any bytes are a value, and there are enough of them.
+    unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
+}

@@ -1,0 +1,139 @@
+//! Packets as bytes, made field by field, so that a test can spoil any of them.
+//!
+//! The layout is written out here a second time on purpose: it is what the protocol promises.
+
+use foldback::bindings as b;
+
+/// Bytes in front of a frame: Ethernet, IPv4, UDP.
+pub const OUTER_BYTES: usize = 14 + 20 + 8;
+
+/// An Ethernet frame with a datagram in it. Every field goes out as it stands, but for the IPv4
+/// checksum, which is made to fit.
+#[derive(Clone, Debug)]
+pub struct Packet {
+    pub to_mac: [u8; 6],
+    pub from_mac: [u8; 6],
+    pub ether_type: u16,
+    pub ip: Ip,
+    pub udp: Udp,
+    pub frame: b::fb_frame,
+    pub payload: Vec<u8>,
+}
+
+/// An IPv4 header.
+#[derive(Clone, Debug)]
+pub struct Ip {
+    pub version: u8,
+    pub tos: u8,
+    pub total_length: u16,
+    pub id: u16,
+    /// Flags and offset.
+    pub fragment: u16,
+    pub ttl: u8,
+    pub protocol: u8,
+    pub from: [u8; 4],
+    pub to: [u8; 4],
+    /// A multiple of four.
+    pub options: Vec<u8>,
+}
+
+/// A UDP header.
+#[derive(Clone, Debug)]
+pub struct Udp {
+    pub from: u16,
+    pub to: u16,
+    pub length: u16,
+    pub checksum: u16,
+}
+
+impl Packet {
+    /// A sound packet around `frame`, whose length becomes that of the payload. Its IP header has
+    /// little things in it that no reply may keep.
+    pub fn new(frame: b::fb_frame, payload: &[u8]) -> Self {
+        let length = payload.len() as u16;
+        let udp_bytes = 8 + b::FB_FRAME_BYTES as u16 + length;
+        Self {
+            to_mac: [0; 6],
+            from_mac: [0; 6],
+            ether_type: 0x0800,
+            ip: Ip {
+                version: 4,
+                tos: 0x10,
+                total_length: 20 + udp_bytes,
+                id: 0x1234,
+                fragment: 0x4000,
+                ttl: 63,
+                protocol: 17,
+                from: [0; 4],
+                to: [0; 4],
+                options: Vec::new(),
+            },
+            udp: Udp { from: 40_000, to: b::FB_UDP_PORT as u16, length: udp_bytes, checksum: 0 },
+            frame: b::fb_frame { length, ..frame },
+            payload: payload.to_vec(),
+        }
+    }
+
+    /// The same, changed.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// What goes over the wire.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(OUTER_BYTES + 64 + self.payload.len());
+        bytes.extend(self.to_mac);
+        bytes.extend(self.from_mac);
+        bytes.extend(self.ether_type.to_be_bytes());
+        bytes.extend(self.ip.bytes());
+        for field in [self.udp.from, self.udp.to, self.udp.length, self.udp.checksum] {
+            bytes.extend(field.to_be_bytes());
+        }
+        bytes.extend(frame_bytes(&self.frame));
+        bytes.extend(&self.payload);
+        bytes
+    }
+}
+
+impl Ip {
+    fn bytes(&self) -> Vec<u8> {
+        let words = 5 + self.options.len() / 4;
+        let mut bytes = vec![self.version << 4 | words as u8, self.tos];
+        for field in [self.total_length, self.id, self.fragment] {
+            bytes.extend(field.to_be_bytes());
+        }
+        bytes.extend([self.ttl, self.protocol, 0, 0]);
+        bytes.extend(self.from);
+        bytes.extend(self.to);
+        bytes.extend(&self.options);
+        let checksum = internet_checksum(&bytes);
+        bytes[10..12].copy_from_slice(&checksum.to_be_bytes());
+        bytes
+    }
+}
+
+/// RFC 1071, the plain way.
+fn internet_checksum(bytes: &[u8]) -> u16 {
+    let sum: u32 =
+        bytes.as_chunks::<2>().0.iter().map(|pair| u32::from(u16::from_be_bytes(*pair))).sum();
+    let mut sum = sum;
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+fn frame_bytes(frame: &b::fb_frame) -> Vec<u8> {
+    let mut bytes = frame.magic.to_ne_bytes().to_vec();
+    bytes.extend([frame.version, frame.kind, frame.op, frame.type_]);
+    for field in [frame.token, frame.seq, frame.consumed] {
+        bytes.extend(field.to_ne_bytes());
+    }
+    bytes.extend([frame.source, frame.target]);
+    bytes.extend(frame.length.to_ne_bytes());
+    bytes.push(frame.flags);
+    bytes.extend(frame.reserved);
+    assert_eq!(bytes.len(), b::FB_FRAME_BYTES as usize);
+    bytes
+}

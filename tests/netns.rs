@@ -1,0 +1,222 @@
+//! Three hosts, as network namespaces behind a bridge, with foldback's own agent, client and
+//! protocol in each, on real sockets: what a job does, without an MPI. Needs root.
+
+#[path = "bpf/reference.rs"]
+mod reference;
+#[path = "netns/world.rs"]
+mod world;
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use foldback::agent::probe::has_tcx;
+use foldback::agent::{Client, Embedded, GroupSpec, Hook, HookChoice, Options, Tc};
+use foldback::bindings as b;
+use foldback::wire::cells::{Cells, Mapped};
+use foldback::wire::socket::Sockets;
+use foldback::wire::{Buffers, Identity, Kind, Transfer, Wire};
+use reference::{Rng, element_bytes, fold_all};
+use world::{Meeting, PATIENCE, address, ip, run_hosts, tc};
+
+const HOSTS: u8 = 3;
+const TRANSFERS: u64 = 200;
+const WINDOW: u32 = 256;
+const TOKEN: u64 = 0x00f0_1dba_c000_0001;
+
+/// A transfer that all hosts run.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    kind: Kind,
+    op: u8,
+    element: u8,
+    bytes: usize,
+}
+
+fn plan(number: u64) -> Plan {
+    let mut rng = Rng(number);
+    let root = rng.below(HOSTS.into()) as u8;
+    let element = rng.below(8) as u8;
+    let size = element_bytes(element);
+    // Mostly a chunk or less; the longest take many windows.
+    let most = match rng.below(20) {
+        0 => 256 << 10,
+        1..4 => 16 << 10,
+        4..12 => b::FB_CHUNK_BYTES as usize + 64,
+        _ => 64,
+    };
+    let bytes = if most == 256 << 10 { most } else { rng.below(most as u64) as usize };
+    let op = 1 + rng.below(10) as u8;
+    let fold = Plan { kind: Kind::FoldToAll, op, element, bytes: bytes / size * size };
+    match rng.below(8) {
+        0 => Plan { op: 0, element: 0, bytes: 0, ..fold },
+        1 | 2 => Plan { kind: Kind::FoldToRoot(root), ..fold },
+        3 | 4 => Plan { kind: Kind::Broadcast(root), op: 0, element: 0, bytes },
+        _ => fold,
+    }
+}
+
+/// What a host gives to a transfer.
+fn contribution(number: u64, plan: &Plan, host: u8) -> Vec<u8> {
+    Rng(number << 8 | u64::from(host)).elements(plan.element, plan.bytes)
+}
+
+/// What it must get; `None`: nothing.
+fn expected(number: u64, plan: &Plan, host: u8) -> Option<Vec<u8>> {
+    match plan.kind {
+        Kind::Broadcast(root) => Some(contribution(number, plan, root)),
+        Kind::FoldToRoot(root) if root != host => None,
+        _ if plan.bytes == 0 => Some(Vec::new()),
+        _ => {
+            let all: Vec<_> = (0..HOSTS).map(|host| contribution(number, plan, host)).collect();
+            Some(fold_all(&all, plan.op, plan.element))
+        }
+    }
+}
+
+struct Data(Vec<u8>);
+
+impl Buffers for Data {
+    fn read(&self, range: std::ops::Range<usize>) -> &[u8] {
+        &self.0[range]
+    }
+
+    fn write(&mut self, at: usize, data: &[u8]) {
+        self.0[at..at + data.len()].copy_from_slice(data);
+    }
+}
+
+/// Polls until it is done.
+fn wait(what: &str, meeting: &Meeting, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "no end: {what}");
+        assert!(!meeting.broken(), "another host failed; here: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// What is attached to this host, by iproute2's account: the qdisc of the old way, XDP.
+fn attached() -> (bool, bool) {
+    let clsact = tc("qdisc show dev eth0").contains("clsact");
+    let link = ip("-o link show dev eth0");
+    (clsact, link.contains("xdp"))
+}
+
+/// Programs, maps and links that this process holds.
+fn held() -> Vec<String> {
+    fs::read_dir("/proc/self/fd")
+        .expect("proc is mounted")
+        .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
+        .map(|target| target.to_string_lossy().into_owned())
+        .filter(|target| target.starts_with("anon_inode:b")) // bpf-prog, bpf-map, bpf_link, btf
+        .collect()
+}
+
+fn host(me: u8, meeting: &Meeting, options: &Options, hooks: &[Hook], tc: Tc) {
+    let agent = Embedded::start(options.clone()).expect("the agent starts");
+    let client = Client::connect(&agent.address()).expect("it answers");
+    let members: Vec<Ipv4Addr> = (0..HOSTS).map(address).collect();
+    let chunk_bytes = client.interface(address(me)).expect("an interface").max_chunk_bytes;
+    assert_eq!(u32::from(chunk_bytes), b::FB_CHUNK_BYTES, "the usual MTU");
+    let spec = GroupSpec {
+        token: TOKEN,
+        self_index: me,
+        members: members.clone(),
+        window: WINDOW,
+        chunk_bytes,
+    };
+    let group = client.create_group(&spec).expect("a group");
+    assert!(hooks.contains(&group.hook), "{:?}", group.hook);
+    assert_eq!(client.status().expect("status").interfaces[0].tc, tc);
+    assert_eq!(attached(), (tc == Tc::Clsact, group.hook != Hook::TcIngress));
+    let cells = Cells::new(Mapped::new(&group.cells, WINDOW).expect("cells"));
+    let sockets = Sockets::new(&members, me.into(), group.port).expect("sockets");
+    let identity = Identity { token: TOKEN, members: HOSTS, me, chunk_bytes };
+    let mut wire = Wire::new(cells, sockets, identity);
+
+    // Every host has its programs before the first HELLO, and has heard all before the first
+    // transfer.
+    meeting.meet();
+    let mut again = Instant::now();
+    wait("HELLO", meeting, || {
+        if Instant::now() >= again {
+            wire.hello();
+            again = Instant::now() + Duration::from_millis(100);
+        }
+        wire.heard_all()
+    });
+    meeting.meet();
+
+    for number in 0..TRANSFERS {
+        let plan = plan(number);
+        let mut data = Data(match plan.kind {
+            Kind::Broadcast(root) if root != me => vec![0xee; plan.bytes],
+            _ => contribution(number, &plan, me),
+        });
+        let mut transfer = Transfer::new(plan.kind, plan.op, plan.element, plan.bytes);
+        wait(&format!("{number}: {plan:?}"), meeting, || {
+            wire.poll(&mut transfer, &mut data, Instant::now)
+        });
+        if let Some(want) = expected(number, &plan, me) {
+            assert!(data.0 == want, "wrong at host {me}, number {number}: {plan:?}");
+        }
+    }
+    wait("farewell", meeting, || wire.farewell(Instant::now));
+    check_counters(&client.counters(group.slot).expect("counters"));
+
+    meeting.meet();
+    client.destroy_group(group.slot).expect("it was there");
+    assert_eq!(attached(), (false, false), "the last group takes the programs along");
+    drop((wire, group, client, agent));
+    meeting.meet();
+    assert_eq!(held(), [""; 0], "nothing is left in the kernel");
+    meeting.meet();
+}
+
+/// The kernel did the work, and had nothing to complain of.
+fn check_counters(counted: &b::fb_counters) {
+    assert!(counted.chunks_completed > TRANSFERS / 6, "{counted:?}");
+    assert_eq!(
+        counted.contributions_folded,
+        counted.chunks_completed * u64::from(HOSTS),
+        "each once: {counted:?}"
+    );
+    assert!(counted.fan_outs > 0 && counted.deposited > TRANSFERS / 6, "{counted:?}");
+    let dropped = counted.drop_mismatch
+        + counted.drop_malformed
+        + counted.drop_stranger
+        + counted.drop_uid
+        + counted.drop_no_mac;
+    assert_eq!(dropped, 0, "{counted:?}");
+}
+
+fn run(options: Options, hooks: &'static [Hook], tc: Tc) {
+    // One at a time: six hosts that poll would only be in each other's way.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    run_hosts(HOSTS, move |me, meeting| host(me, meeting, &options, hooks, tc));
+}
+
+fn usual_tc() -> Tc {
+    if has_tcx() { Tc::Tcx } else { Tc::Clsact }
+}
+
+#[test]
+fn hosts_fold_by_tc() {
+    let options = Options { hook: HookChoice::Tc, ..Options::default() };
+    run(options, &[Hook::TcIngress], usual_tc());
+}
+
+#[test]
+fn hosts_fold_by_xdp() {
+    let options = Options { hook: HookChoice::Xdp, ..Options::default() };
+    run(options, &[Hook::XdpNative, Hook::XdpGeneric], usual_tc());
+}
+
+#[test]
+fn hosts_fold_by_tc_attached_the_old_way() {
+    let options = Options { hook: HookChoice::Tc, force_clsact: true, ..Options::default() };
+    run(options, &[Hook::TcIngress], Tc::Clsact);
+}

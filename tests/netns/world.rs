@@ -1,0 +1,173 @@
+//! Hosts as network namespaces, and a bridge between them.
+//!
+//! ```text
+//!   namespace of host 0   eth0 10.66.0.1 ─┐
+//!   namespace of host 1   eth0 10.66.0.2 ─┤ p0, p1, … ─ bridge br0, in a namespace of its own
+//!   …                                    ─┘
+//! ```
+//!
+//! The namespaces have no names: each belongs to a thread, and goes with it, its interfaces and
+//! whatever is attached to them included. So a test that panics, or is killed, leaves nothing.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{geteuid, gettid};
+
+/// How long the hosts wait for each other, or for a frame, before they give up.
+pub const PATIENCE: Duration = Duration::from_secs(50);
+
+/// Address of a host.
+pub fn address(host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 66, 0, 1 + host)
+}
+
+/// Runs `host` in `count` namespaces at once, each in a thread of its own.
+pub fn run_hosts(count: u8, host: impl Fn(u8, &Meeting) + Send + Sync + 'static) {
+    assert!(geteuid().is_root(), "this test needs root: it makes network namespaces and loads BPF");
+    let bridge = bridge();
+    let meeting = Arc::new(Meeting::new(count));
+    let host = Arc::new(host);
+    let (finished, hosts) = channel();
+    for index in 0..count {
+        let (meeting, host) = (Arc::clone(&meeting), Arc::clone(&host));
+        let (bridge, finished) = (bridge.clone(), finished.clone());
+        let work = move || {
+            let leaving = Leaving(&meeting);
+            unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
+            plug_in(index, &bridge);
+            host(index, &meeting);
+            std::mem::forget(leaving);
+        };
+        let body = move || {
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            let _ = finished.send(result);
+        };
+        thread::Builder::new().name(format!("host {index}")).spawn(body).expect("a thread");
+    }
+    let end = Instant::now() + 4 * PATIENCE;
+    let results: Vec<_> = (0..count)
+        .map(|_| {
+            let left = end.saturating_duration_since(Instant::now());
+            hosts.recv_timeout(left).expect("a host hangs")
+        })
+        .collect();
+    if let Some(panic) = results.into_iter().find_map(Result::err) {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Asks for a cable to a host, by its number and a thread in its namespace; answered when it is
+/// there.
+type Cable = (u8, i32, Sender<()>);
+
+/// Makes the bridge. It lasts until nobody can ask for cables any more.
+fn bridge() -> Sender<Cable> {
+    let (cables, wanted): (_, Receiver<Cable>) = channel();
+    thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
+        without_ipv6();
+        ip("link add br0 type bridge forward_delay 0");
+        ip("link set br0 up");
+        for (host, thread, done) in wanted {
+            ip(&format!("link add p{host} type veth peer name eth0 netns {thread}"));
+            ip(&format!("link set p{host} master br0"));
+            ip(&format!("link set p{host} up"));
+            let _ = done.send(());
+        }
+    });
+    cables
+}
+
+fn plug_in(host: u8, bridge: &Sender<Cable>) {
+    without_ipv6();
+    let (done, plugged) = channel();
+    bridge.send((host, gettid().as_raw(), done)).expect("there is a bridge");
+    plugged.recv_timeout(PATIENCE).expect("a cable to the bridge");
+    ip("link set lo up");
+    ip(&format!("address add {}/24 dev eth0", address(host)));
+    ip("link set eth0 up");
+}
+
+/// So that the only frames are the hosts' own, and ARP.
+fn without_ipv6() {
+    for scope in ["all", "default"] {
+        let file = format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6");
+        if Path::new(&file).exists() {
+            fs::write(&file, "1").expect("IPv6 can be turned off");
+        }
+    }
+}
+
+/// Runs `ip` in this thread's namespace, and returns what it prints.
+pub fn ip(arguments: &str) -> String {
+    command("ip", arguments)
+}
+
+/// The same for `tc`.
+pub fn tc(arguments: &str) -> String {
+    command("tc", arguments)
+}
+
+fn command(name: &str, arguments: &str) -> String {
+    let output = Command::new(name).args(arguments.split(' ')).output().expect("iproute2 is there");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name} {arguments}: {complaint}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Where all hosts wait for each other: what an MPI's barrier is to foldback's set-up.
+pub struct Meeting {
+    count: u64,
+    arrived: Mutex<u64>,
+    all: Condvar,
+}
+
+/// Added when a host panics, so that the others see it and do not wait.
+const GONE: u64 = 1 << 32;
+
+impl Meeting {
+    fn new(count: u8) -> Self {
+        Self { count: count.into(), arrived: Mutex::new(0), all: Condvar::new() }
+    }
+
+    /// Waits until all hosts are here.
+    pub fn meet(&self) {
+        let mut arrived = self.arrived.lock().expect("nobody panics with it held");
+        *arrived += 1;
+        let round = arrived.div_ceil(self.count) * self.count;
+        self.all.notify_all();
+        let (arrived, timeout) = self
+            .all
+            .wait_timeout_while(arrived, PATIENCE, |arrived| *arrived < round)
+            .expect("nobody panics with it held");
+        let (gone, late) = (*arrived >= GONE, timeout.timed_out());
+        drop(arrived);
+        assert!(!gone, "another host failed");
+        assert!(!late, "the other hosts do not come");
+    }
+
+    /// Whether a host has failed.
+    pub fn broken(&self) -> bool {
+        *self.arrived.lock().expect("nobody panics with it held") >= GONE
+    }
+}
+
+/// Breaks the meeting up when a host's thread unwinds.
+struct Leaving<'a>(&'a Meeting);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut arrived) = self.0.arrived.lock() {
+            *arrived += GONE;
+        }
+        self.0.all.notify_all();
+    }
+}
