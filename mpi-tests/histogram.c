@@ -223,6 +223,6 @@ int main(int argc, char **argv)
 		fprintf(stderr, "histogram: %d ranks, %ld rounds, %.3f s\n", world_size, rounds,
 			now() - start);
 	}
-	MPI_Finalize();
+	program_end();
 	return 0;
 }
