@@ -141,6 +141,6 @@ int main(int argc, char **argv)
 	}
 	if (!known)
 		fail("--collective %s: allreduce, reduce, bcast, barrier or all", only);
-	program_end();
+	MPI_Finalize();
 	return 0;
 }

@@ -300,6 +300,6 @@ int main(int argc, char **argv)
 	    limits.n_types, seed, now() - start);
 	watch((unsigned)stall, "MPI_Finalize");
 	teams_free(teams);
-	program_end();
+	MPI_Finalize();
 	return 0;
 }

@@ -177,6 +177,6 @@ int main(int argc, char **argv)
 	if (sum != world_size * (world_size - 1) / 2)
 		fail("Allreduce after errors: wrong answer");
 	say("errors: all ok, %d ranks", world_size);
-	program_end();
+	MPI_Finalize();
 	return 0;
 }

@@ -131,6 +131,6 @@ int main(int argc, char **argv)
 		intercommunicator();
 	}
 	say("fallback: all ok, %d ranks", world_size);
-	program_end();
+	MPI_Finalize();
 	return 0;
 }

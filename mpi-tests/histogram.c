@@ -223,6 +223,6 @@ int main(int argc, char **argv)
 		fprintf(stderr, "histogram: %d ranks, %ld rounds, %.3f s\n", world_size, rounds,
 			now() - start);
 	}
-	program_end();
+	MPI_Finalize();
 	return 0;
 }

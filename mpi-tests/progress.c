@@ -336,7 +336,7 @@ int main(int argc, char **argv)
 	if (world_rank)
 		sleep_ms(100.0 * (world_rank < 10 ? 10 - world_rank : 0));
 	say("progress: all ok, %d ranks", world_size);
-	program_end();
+	MPI_Finalize();
 	free(outgoing);
 	free(incoming);
 	return 0;

@@ -109,6 +109,6 @@ int main(int argc, char **argv)
 	say("stream: %ld calls ok, %d ranks, seed %ld, %.1f s, longest call %.1f ms", calls,
 	    world_size, seed, now() - start, longest * 1e3);
 	teams_free(teams);
-	program_end();
+	MPI_Finalize();
 	return 0;
 }

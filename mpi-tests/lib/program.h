@@ -20,9 +20,6 @@ extern int world_size;
  * `argv` of the first argument that is no option. */
 int program_start(const char *name, int *argc, char ***argv, const struct option_spec *options);
 
-/* MPI_Finalize, within the time last given to watch(). */
-void program_end(void);
-
 /* "NAME: rank R: …" on stderr, then MPI_Abort with status 1. */
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
