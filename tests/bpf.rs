@@ -24,5 +24,7 @@ mod fold;
 mod pull;
 #[path = "bpf/star.rs"]
 mod star;
+#[path = "bpf/truncated.rs"]
+mod truncated;
 #[path = "bpf/xdp.rs"]
 mod xdp;

@@ -22,6 +22,7 @@ use world::{Meeting, PATIENCE, address, ip, run_hosts, tc};
 
 const HOSTS: u8 = 3;
 const TRANSFERS: u64 = 200;
+/// The least that a job can ask for.
 const WINDOW: u32 = 256;
 const TOKEN: u64 = 0x00f0_1dba_c000_0001;
 
@@ -39,21 +40,21 @@ fn plan(number: u64) -> Plan {
     let root = rng.below(HOSTS.into()) as u8;
     let element = rng.below(8) as u8;
     let size = element_bytes(element);
-    // Mostly a chunk or less; the longest take many windows.
-    let most = match rng.below(20) {
-        0 => 256 << 10,
-        1..4 => 16 << 10,
-        4..12 => b::FB_CHUNK_BYTES as usize + 64,
-        _ => 64,
-    };
-    let bytes = if most == 256 << 10 { most } else { rng.below(most as u64) as usize };
     let op = 1 + rng.below(10) as u8;
+    let long = number.is_multiple_of(50);
+    // Mostly a chunk or less; the long ones take most of a window.
+    let bytes = match rng.below(40) {
+        _ if long => 256 << 10,
+        0..5 => rng.below(16 << 10) as usize,
+        5..20 => rng.below(u64::from(b::FB_CHUNK_BYTES) + 64) as usize,
+        _ => rng.below(64) as usize,
+    };
     let fold = Plan { kind: Kind::FoldToAll, op, element, bytes: bytes / size * size };
-    match rng.below(8) {
-        0 => Plan { op: 0, element: 0, bytes: 0, ..fold },
-        1 | 2 => Plan { kind: Kind::FoldToRoot(root), ..fold },
-        3 | 4 => Plan { kind: Kind::Broadcast(root), op: 0, element: 0, bytes },
-        _ => fold,
+    match if long { number / 50 } else { rng.below(8) } {
+        0 | 3 | 4 => fold,
+        1 | 5 => Plan { kind: Kind::FoldToRoot(root), ..fold },
+        2 | 6 => Plan { kind: Kind::Broadcast(root), op: 0, element: 0, bytes },
+        _ => Plan { op: 0, element: 0, bytes: 0, ..fold },
     }
 }
 

@@ -2,7 +2,10 @@
 
 use foldback::bindings as b;
 
-use crate::host::{Chunk, Host, SUM, TC_REDIRECT, TC_TAKEN, XDP_DROP, XDP_PASS, ints, mac_word};
+use crate::host::{
+    Chunk, Host, SUM, TC_REDIRECT, TC_TAKEN, XDP_DROP, XDP_PASS, counted_for_none, ints, mac_word,
+};
+use crate::kernel::Kernel;
 use crate::namespace::{Peer, in_namespace};
 use crate::packet::Packet;
 use crate::star::data;
@@ -142,5 +145,35 @@ fn without_cells_the_frame_is_left_to_tc() {
         host.kernel.remove_cells(host.slot);
         passes(&host, &host.contribution(1, SUM, &ints(&[1])));
         assert_eq!(host.counted(), "");
+    });
+}
+
+/// XDP's part and, where XDP lets the packet pass, that of TC.
+fn both(host: &Host, packet: &Packet) {
+    if host.xdp(packet).code == XDP_PASS {
+        host.ingress(packet);
+    }
+}
+
+#[test]
+fn a_duplicate_that_tc_answers_is_counted_once() {
+    in_namespace(|| {
+        let host = Host::new(2, 0);
+        host.egress(&host.contribution(0, SUM, &ints(&[1])));
+        let last = host.contribution(1, SUM, &ints(&[2]));
+        both(&host, &last);
+        host.counted();
+        both(&host, &last);
+        assert_eq!(host.counted(), "duplicates 1, frames_in 1, frames_out 1, retransmissions 1");
+    });
+}
+
+#[test]
+fn a_frame_of_an_unknown_group_is_counted_once_by_both() {
+    in_namespace(|| {
+        let kernel: &'static Kernel = Box::leak(Box::new(Kernel::load()));
+        let host = Host::on(kernel, 3, 0);
+        both(&host, &host.contribution(1, SUM, &ints(&[1])).with(|p| p.frame.token ^= 1 << 63));
+        assert_eq!(counted_for_none(kernel), "no_group 1");
     });
 }
