@@ -9,7 +9,8 @@
 /* A packet of either hook; TC and XDP load bytes by helpers of their own. `xdp` is a constant where
  * it is set, so that each program is compiled with its helper alone. */
 struct fb_packet {
-	void *ctx; /* struct xdp_md or struct __sk_buff */
+	void *ctx;   /* struct xdp_md or struct __sk_buff */
+	__u64 bytes; /* the packet's, from the Ethernet header on */
 	int xdp;
 };
 
@@ -37,14 +38,15 @@ static __always_inline struct fb_counters *fb_counters_of(__u32 slot)
 }
 
 /* Finds the group that the frame's token names, and its counters. A frame of no group is passed on:
- * a second agent may have its programs behind ours. */
+ * a second agent may have its programs behind ours. XDP leaves the counting to TC, where the frame
+ * comes next. */
 static __always_inline int fb_find_group(struct fb_context *c)
 {
 	c->group = bpf_map_lookup_elem(&groups, &c->frame->token);
 	if (!c->group) {
 		struct fb_counters *none = fb_counters_of(FB_MAX_GROUPS);
 
-		if (none)
+		if (none && !((const struct fb_packet *)c->packet)->xdp)
 			none->no_group++;
 		return -1;
 	}
@@ -77,9 +79,9 @@ static __always_inline int fb_admit(const struct fb_headers *headers, struct fb_
 	__u8 source = frame->source & (FB_MAX_MEMBERS - 1),
 	     self = group->self & (FB_MAX_MEMBERS - 1);
 
-	if (!fb_well_formed(headers) || frame->source >= group->members ||
-	    frame->target >= group->members || frame->kind < FB_KIND_CONTRIBUTION ||
-	    frame->kind > FB_KIND_HELLO ||
+	if (!fb_well_formed(headers, ((const struct fb_packet *)c->packet)->bytes) ||
+	    frame->source >= group->members || frame->target >= group->members ||
+	    frame->kind < FB_KIND_CONTRIBUTION || frame->kind > FB_KIND_HELLO ||
 	    (frame->kind == FB_KIND_CONTRIBUTION && frame->target != self)) {
 		c->counters->drop_malformed++;
 		return -1;

@@ -158,11 +158,14 @@ static __always_inline void fb_contribute(const struct fb_context *c, int can_se
 	}
 	if (cell->arrived & bit) {
 		/* With XDP in front, the last contribution comes by twice: there it completes the
-		 * cell, here, in TC, it makes the result go out. */
-		if (cell->ready != frame->seq || cell->fanned_out)
-			c->counters->duplicates++;
-		if (cell->ready == frame->seq)
+		 * cell, here, in TC, it makes the result go out. What XDP leaves to TC, TC counts.
+		 */
+		int complete = cell->ready == frame->seq, first = !cell->fanned_out;
+
+		if (complete)
 			fb_answer(c, can_send, reply);
+		if (!reply->to_tc && !(reply->kind && first))
+			c->counters->duplicates++;
 		return;
 	}
 	if (length) {

@@ -44,13 +44,15 @@ static __always_inline int fb_is_ours(const void *data, const void *data_end)
 	       *magic == FB_WIRE_MAGIC;
 }
 
-/* Whether the fields are in range and agree with each other. */
-static __always_inline int fb_well_formed(const struct fb_headers *headers)
+/* Whether the fields are in range and agree with each other, and with the packet's length (which
+ * may be more: short Ethernet frames are padded). */
+static __always_inline int fb_well_formed(const struct fb_headers *headers, __u64 packet_bytes)
 {
 	const struct fb_frame *frame = &headers->frame;
 	__u32 udp_bytes = sizeof(struct udphdr) + sizeof(*frame) + frame->length;
 
-	return frame->version == FB_WIRE_VERSION && frame->op < FB_OP_COUNT &&
+	return packet_bytes >= FB_HEADER_BYTES + frame->length &&
+	       frame->version == FB_WIRE_VERSION && frame->op < FB_OP_COUNT &&
 	       frame->type < FB_TYPE_COUNT && frame->source < FB_MAX_MEMBERS &&
 	       frame->target < FB_MAX_MEMBERS && frame->length <= FB_CHUNK_BYTES &&
 	       frame->length % (1u << (frame->type >> 1)) == 0 && frame->seq != 0 &&

@@ -204,7 +204,7 @@ static __always_inline int fb_ingress(struct __sk_buff *skb)
 {
 	struct fb_headers headers;
 	struct fb_frame frame;
-	struct fb_packet packet = {.ctx = skb};
+	struct fb_packet packet = {.ctx = skb, .bytes = skb->len};
 	struct fb_context c = {.packet = &packet, .frame = &frame};
 	__u8 own_mac[ETH_ALEN];
 
@@ -233,7 +233,7 @@ static __always_inline int fb_egress(struct __sk_buff *skb)
 
 	struct fb_headers headers;
 	struct fb_frame frame;
-	struct fb_packet packet = {.ctx = skb};
+	struct fb_packet packet = {.ctx = skb, .bytes = skb->len};
 	struct fb_context c = {.packet = &packet, .frame = &frame};
 	__u8 own_mac[ETH_ALEN];
 
@@ -246,7 +246,7 @@ static __always_inline int fb_egress(struct __sk_buff *skb)
 		c.counters->drop_uid++;
 		return FB_TC_TAKEN;
 	}
-	if (!fb_well_formed(&headers) || frame.source != c.group->self ||
+	if (!fb_well_formed(&headers, packet.bytes) || frame.source != c.group->self ||
 	    frame.target >= c.group->members) {
 		c.counters->drop_malformed++;
 		return FB_TC_TAKEN;

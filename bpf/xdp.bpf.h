@@ -10,7 +10,7 @@ static __always_inline int fb_xdp(struct xdp_md *xdp)
 {
 	struct fb_headers headers;
 	struct fb_frame frame;
-	struct fb_packet packet = {.ctx = xdp, .xdp = 1};
+	struct fb_packet packet = {.ctx = xdp, .bytes = bpf_xdp_get_buff_len(xdp), .xdp = 1};
 	struct fb_context c = {.packet = &packet, .frame = &frame};
 	struct fb_reply reply = {};
 

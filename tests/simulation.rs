@@ -42,7 +42,8 @@ fn collectives(seed: u64, members: u8, count: usize, most_bytes: usize) -> Vec<C
                 _ => Kind::Broadcast(root),
             };
             let barrier = kind == Kind::FoldToAll && rng.below(4) == 0;
-            let bytes = if barrier { 0 } else { 8 * (1 + rng.below(most_bytes as u64 / 8)) as usize };
+            let bytes =
+                if barrier { 0 } else { 8 * (1 + rng.below(most_bytes as u64 / 8)) as usize };
             let fold = kind != Kind::Broadcast(root) && !barrier;
             let op = if fold { 1 + rng.below(10) as u8 } else { 0 };
             let element = if fold { rng.below(8) as u8 } else { 0 };
@@ -95,7 +96,8 @@ fn run(setting: &Setting) -> u64 {
     let network = Network::new(seed, members, window, setting.xdp, setting.fault);
     let mut wires: Vec<_> = (0..members)
         .map(|me| {
-            let identity = Identity { token: 7, members, me, chunk_bytes: b::FB_CHUNK_BYTES as u16 };
+            let identity =
+                Identity { token: 7, members, me, chunk_bytes: b::FB_CHUNK_BYTES as u16 };
             Wire::new(Cells::new(network.memory(me)), network.port(me), identity)
         })
         .collect();

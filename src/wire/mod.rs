@@ -80,8 +80,10 @@ pub struct Wire<M, F> {
 }
 
 impl<M: Memory, F: Fabric> Wire<M, F> {
-    /// A member that has not sent anything yet.
+    /// A member that has not sent anything yet. Panics if the window is so small that what is in
+    /// flight could fill it before anybody reports progress (docs/protocol.md).
     pub fn new(cells: Cells<M>, fabric: F, identity: Identity) -> Self {
+        assert!(cells.window() >= 4 * IN_FLIGHT, "a window of {} cells", cells.window());
         Self {
             cells,
             fabric,
