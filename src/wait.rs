@@ -1,16 +1,23 @@
 //! Waiting without standing in anyone's way.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 
-/// Polls before the CPU is offered to others.
-const SPIN: u32 = 32;
-/// Turns from one drive of the MPI's progress to the next, and from one look at the clock to the
-/// next. A probe costs 0.2 to 0.7 us, a yield with nobody else to run about as much.
-const PROGRESS_EVERY: u32 = 32;
+/// Polls before the CPU is offered to others: at most, and where a process starts.
+const MOST_SPINS: u32 = 256;
+const FIRST_SPINS: u32 = 32;
+/// Yields from one drive of the MPI's progress to the next, and from one look at the clock to the
+/// next. A probe costs 0.2 to 0.7 us, so it must not come with every short wait; what it lets
+/// through (a rendezvous send, say) can wait for the few microseconds of a short one.
+const PROGRESS_EVERY: u32 = 64;
 const CLOCK_EVERY: u32 = 8;
+
+/// How long this process spins now. Grows while waits end in the spin, shrinks while they do not:
+/// where hosts have more ranks than CPUs, whoever is waited for needs this CPU.
+static SPINS: AtomicU32 = AtomicU32::new(FIRST_SPINS);
 
 /// One wait of one rank.
 ///
@@ -21,34 +28,57 @@ pub struct Waiter<'a> {
     mpi: &'a Mpi,
     /// A communicator on which there are never messages.
     nothing: Handle,
+    spins: u32,
     turns: u32,
-    now: Instant,
+    /// Read when first asked for: most waits end before.
+    now: Option<Instant>,
 }
 
 impl<'a> Waiter<'a> {
     /// A wait that begins now.
     pub fn new(mpi: &'a Mpi, nothing: Handle) -> Self {
-        Self { mpi, nothing, turns: 0, now: Instant::now() }
+        let spins = SPINS.load(Ordering::Relaxed);
+        Self { mpi, nothing, spins, turns: 0, now: None }
     }
 
     /// To be called whenever there was nothing to do.
+    #[inline]
     pub fn turn(&mut self) {
         self.turns = self.turns.wrapping_add(1);
-        if self.turns < SPIN {
+        if self.turns <= self.spins {
             std::hint::spin_loop();
-            return;
+        } else {
+            self.offer();
         }
-        if self.turns.is_multiple_of(PROGRESS_EVERY) {
+    }
+
+    #[cold]
+    fn offer(&mut self) {
+        let yields = self.turns - self.spins;
+        if yields.is_multiple_of(PROGRESS_EVERY) {
             self.mpi.progress(self.nothing);
         }
-        if self.turns.is_multiple_of(CLOCK_EVERY) {
-            self.now = Instant::now();
+        if yields.is_multiple_of(CLOCK_EVERY) {
+            self.now = Some(Instant::now());
         }
         std::thread::yield_now();
     }
 
     /// The time, some turns ago at most.
-    pub fn now(&self) -> Instant {
-        self.now
+    pub fn now(&mut self) -> Instant {
+        *self.now.get_or_insert_with(Instant::now)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let next = if self.turns <= self.spins {
+            (self.spins + 1 + self.spins / 8).min(MOST_SPINS)
+        } else {
+            self.spins / 2
+        };
+        if next != self.spins {
+            SPINS.store(next, Ordering::Relaxed);
+        }
     }
 }

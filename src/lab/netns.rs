@@ -19,7 +19,7 @@ pub fn create<T: Send>(pin: &Path, f: impl FnOnce() -> Result<T> + Send) -> Resu
         let none: Option<&str> = None;
         mount(Some("/proc/thread-self/ns/net"), pin, none, MsFlags::MS_BIND, none)
             .with_context(|| format!("cannot mount {}", pin.display()))?;
-        without_ipv6()?;
+        plain_network()?;
         f()
     })
 }
@@ -46,13 +46,21 @@ fn in_thread<T: Send>(f: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     })
 }
 
-/// Turns IPv6 off, so that the only frames on the links are the job's own and ARP.
-fn without_ipv6() -> Result<()> {
-    for scope in ["all", "default"] {
-        let file = format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6");
-        // A kernel without IPv6 has no such file.
+/// Turns off what is not part of a cluster's fabric: IPv6, so that the only frames on the links are
+/// the job's own and ARP; and the packet filter on bridged frames, which a switch does not have, and
+/// which takes a quarter of a frame's time through the bridge.
+fn plain_network() -> Result<()> {
+    for (file, value) in [
+        ("ipv6/conf/all/disable_ipv6", "1"),
+        ("ipv6/conf/default/disable_ipv6", "1"),
+        ("bridge/bridge-nf-call-iptables", "0"),
+        ("bridge/bridge-nf-call-ip6tables", "0"),
+        ("bridge/bridge-nf-call-arptables", "0"),
+    ] {
+        let file = format!("/proc/sys/net/{file}");
+        // A kernel built without the one or the other has no such file.
         if Path::new(&file).exists() {
-            fs::write(&file, "1").with_context(|| format!("cannot write {file}"))?;
+            fs::write(&file, value).with_context(|| format!("cannot write {file}"))?;
         }
     }
     Ok(())
