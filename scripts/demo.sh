@@ -1,0 +1,57 @@
+#!/bin/sh
+# Four hosts on this machine; an MPI program that knows nothing of foldback, with each MPI, with and
+# without it; what the kernels did; and what it brings. Results in target/demo/.
+set -eu
+cd "$(dirname "$0")/.."
+
+if [ "$(id -u)" -ne 0 ]; then
+	echo "demo: needs root, to load BPF programs and make network namespaces" >&2
+	exit 1
+fi
+
+foldback=target/release/foldback
+out=target/demo
+rm -rf "$out"
+mkdir -p "$out"
+
+say() {
+	printf '\n== %s\n' "$*"
+}
+
+for mpi in openmpi mpich; do
+	program=target/mpi-tests/$mpi/histogram
+	say "$mpi: a histogram of text files by four hosts, without foldback"
+	"$foldback" lab run --mpi "$mpi" --hosts 4 --timeout 120 --off -- "$program" |
+		tee "$out/$mpi-off.txt"
+	say "$mpi: the same with foldback"
+	"$foldback" lab run --mpi "$mpi" --hosts 4 --timeout 120 \
+		-x FOLDBACK_STATS="$PWD/$out/$mpi-stats.json" -- "$program" |
+		tee "$out/$mpi-on.txt"
+	if cmp -s "$out/$mpi-off.txt" "$out/$mpi-on.txt"; then
+		echo "demo: $mpi: the answers are equal"
+	else
+		echo "demo: $mpi: the answers differ: $out/$mpi-off.txt, $out/$mpi-on.txt" >&2
+		exit 1
+	fi
+	say "$mpi: what the kernels of the four hosts did"
+	python3 - "$out/$mpi-stats.json" <<'PYTHON'
+import json
+import sys
+
+job = json.load(open(sys.argv[1]))
+for line in job["collectives"]:
+    way = line["route"] + (": " + line["reason"] if line["reason"] else "")
+    print(f'{line["collective"]:10} {line["calls"]:8} calls  {way}')
+names = ["contributions_folded", "chunks_completed", "fan_outs", "deposited", "frames_in", "frames_out"]
+print(f'{"host":10}' + "".join(f"{name:>22}" for name in names))
+for host in job["hosts"]:
+    print(f'{host["host"]:10}' + "".join(f'{host["kernel"][name]:22}' for name in names))
+if not any(host["kernel"]["contributions_folded"] for host in job["hosts"]):
+    sys.exit("demo: the kernel folded nothing: " + str(job["no_group"]))
+PYTHON
+done
+
+say "4-byte to 64 KiB Allreduce on four hosts, with and without foldback, in turns"
+"$foldback" bench --hosts 4 --collective allreduce --sizes 4,64,1024,4096,16384,65536 \
+	--repeats 3 --iterations 500 --out "$out"
+say "tables, charts (SVG) and samples (CSV) are in $out"
