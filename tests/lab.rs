@@ -1,0 +1,136 @@
+//! The lab itself: clusters come and go without a trace, and programs run in them as they would
+//! elsewhere. Needs root, and says so.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const FOLDBACK: &str = env!("CARGO_BIN_EXE_foldback");
+
+/// Longest that any command here may take: `timeout` ends it.
+const PATIENCE: &str = "60";
+
+fn foldback(arguments: &[&str]) -> Output {
+    assert!(nix::unistd::geteuid().is_root(), "the lab needs root");
+    Command::new("timeout")
+        .args([PATIENCE, FOLDBACK])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("timeout is in coreutils")
+}
+
+#[track_caller]
+fn ok(arguments: &[&str]) -> String {
+    let output = foldback(arguments);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{arguments:?}: {}\n{stdout}{stderr}", output.status);
+    stdout
+}
+
+/// Labs that this process made and that are there now.
+fn labs_like(name: &str) -> usize {
+    std::fs::read_dir("/run/foldback/lab").map_or(0, |entries| {
+        entries.flatten().filter(|e| e.file_name().to_string_lossy().starts_with(name)).count()
+    })
+}
+
+struct Lab(String);
+
+impl Lab {
+    fn up(name: &str, options: &[&str]) -> Self {
+        let name = format!("{name}{}", std::process::id());
+        let mut arguments = vec!["lab", "up", "--name", &name];
+        arguments.extend(options);
+        ok(&arguments);
+        Self(name)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        foldback(&["lab", "down", "--name", &self.0]);
+    }
+}
+
+#[test]
+fn a_lab_comes_and_goes() {
+    let lab = Lab::up("a", &["--hosts", "3"]);
+    assert!(ok(&["lab", "status"]).contains(&lab.0));
+    let name = lab.0.clone();
+    let address = ok(&["lab", "exec", "--name", &name, "h2", "--", "hostname"]);
+    assert_eq!(address.trim(), "h2");
+    assert_eq!(labs_like(&name), 1);
+    drop(lab);
+    assert_eq!(labs_like(&name), 0);
+}
+
+#[test]
+fn hosts_reach_each_other_and_nothing_else() {
+    let lab = Lab::up("b", &["--hosts", "2"]);
+    let routes = ok(&["lab", "exec", "--name", &lab.0, "h0", "--", "ip", "-br", "address"]);
+    let interfaces: Vec<_> = routes.lines().filter_map(|line| line.split('@').next()).collect();
+    assert!(interfaces.iter().any(|name| name.starts_with("eth0")), "{routes}");
+    assert!(
+        interfaces.iter().all(|name| name.starts_with("eth0") || name.starts_with("lo")),
+        "{routes}"
+    );
+}
+
+#[test]
+fn the_exit_status_is_the_programs() {
+    for mpi in ["openmpi", "mpich"] {
+        let output = foldback(&[
+            "lab",
+            "run",
+            "--private",
+            "--mpi",
+            mpi,
+            "--hosts",
+            "2",
+            "--off",
+            "--",
+            "sh",
+            "-c",
+            "exit 7",
+        ]);
+        assert_eq!(output.status.code(), Some(7), "{mpi}: {output:?}");
+    }
+}
+
+#[test]
+fn what_a_killed_run_leaves_is_gone_after_the_next() {
+    let mut run = Command::new(FOLDBACK)
+        .args(["lab", "run", "--private", "--hosts", "2", "--off", "--", "sleep", "30"])
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let name = format!("run-{}", run.id());
+    let begin = Instant::now();
+    while labs_like(&name) == 0 {
+        assert!(begin.elapsed() < Duration::from_secs(30), "no lab of the name {name}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert_eq!(labs_like(&name), 1);
+    ok(&["lab", "run", "--private", "--hosts", "2", "--off", "--", "true"]);
+    assert_eq!(labs_like(&name), 0);
+}
+
+#[test]
+fn a_wrong_word_is_one_clear_line() {
+    for words in [
+        &["lab", "up", "--hosts", "0"][..],
+        &["lab", "up", "--loss", "200%"],
+        &["lab", "run", "--mpi", "lam", "--", "true"],
+        &["lab", "exec", "--name", "nosuchlab", "h0", "--", "true"],
+    ] {
+        let output = foldback(words);
+        let code = output.status.code();
+        assert!(matches!(code, Some(1 | 2)), "{words:?}: {code:?}");
+        assert!(!output.stderr.is_empty(), "{words:?}");
+    }
+    assert!(!Path::new("/run/foldback/lab/nosuchlab").exists());
+}
