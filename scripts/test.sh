@@ -18,10 +18,10 @@ quick)
 	;;
 slice)
 	cargo test --release
-	FOLDBACK_TEST_LONG=slice cargo test --release --test mpi -- --ignored
+	FOLDBACK_TEST_LONG=slice cargo test --release --test mpi -- --ignored a_hundred_thousand
 	;;
 long)
-	cargo test --release --test mpi -- --ignored
+	cargo test --release --test mpi -- --ignored a_hundred_thousand
 	;;
 *)
 	echo "usage: scripts/test.sh quick|slice|long" >&2

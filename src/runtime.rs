@@ -13,7 +13,7 @@ use crate::mpi::abi::Family;
 use crate::mpi::pmpi::Handle;
 use crate::setup::agent::AgentAccess;
 use crate::setup::exchange::exchange_long;
-use crate::setup::{Process, set_up};
+use crate::setup::{Process, roll_call, set_up};
 use crate::stats::{self, Calls, HostLine, RankReport, Reason};
 use crate::wait::Waiter;
 
@@ -143,11 +143,17 @@ impl Runtime {
             return;
         }
         self.mpi.abi.learn_types(&self.mpi.pmpi);
-        let Some(nothing) = self.mpi.private_self() else {
-            log::warn!("everything is passed through: MPI_COMM_SELF cannot be duplicated");
+        let world = self.mpi.abi.comm_world;
+        let defaults = Config::default();
+        let patience = self.config.as_ref().unwrap_or(&defaults).setup_timeout;
+        if let Err(why) = roll_call(&self.mpi, world, patience) {
+            log::warn!("everything is passed through: {why}");
+            return;
+        }
+        let Some(nothing) = self.mpi.private_world() else {
+            log::warn!("everything is passed through: MPI_COMM_WORLD cannot be duplicated");
             return;
         };
-        let world = self.mpi.abi.comm_world;
         let process = Process { mpi: &self.mpi, config: &self.config, agent: &self.agent, nothing };
         let (communicator, no_group) = match set_up(&process, world) {
             Ok(group) => {

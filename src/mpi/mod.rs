@@ -66,11 +66,14 @@ impl Mpi {
         code != 0 || flag != 0
     }
 
-    /// A communicator of this process alone that nobody else knows, on which probing finds nothing.
-    pub fn private_self(&self) -> Option<Handle> {
+    /// A communicator of all ranks that nobody else knows, on which probing finds nothing.
+    /// Collective, and without a bound on the time.
+    ///
+    /// Not one of this process alone: MPICH does not progress the network when it probes there.
+    pub fn private_world(&self) -> Option<Handle> {
         let mut comm: u64 = 0;
         // SAFETY: one handle is written, of 4 or 8 bytes.
-        let code = unsafe { (self.pmpi.comm_dup)(self.abi.comm_self, &raw mut comm) };
+        let code = unsafe { (self.pmpi.comm_dup)(self.abi.comm_world, &raw mut comm) };
         (code == 0).then_some(comm as Handle)
     }
 

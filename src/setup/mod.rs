@@ -80,6 +80,14 @@ struct Outcome {
     trouble: Option<String>,
 }
 
+/// Makes sure that every rank of `comm` has foldback; ends the job if some do not answer in time.
+///
+/// # Errors
+/// What MPI says.
+pub fn roll_call(mpi: &Mpi, comm: Handle, patience: Duration) -> Result<(), String> {
+    tell(mpi, comm, &(), patience, &mut || ()).map(drop)
+}
+
 /// Sets a group up for `comm`. Collective.
 ///
 /// # Errors
@@ -90,7 +98,7 @@ pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
     let config = process.config.as_ref().unwrap_or(&defaults);
     let patience = config.setup_timeout;
 
-    let hellos = tell(process, comm, &hello(process.config), patience, &mut || ())?;
+    let hellos = tell(mpi, comm, &hello(process.config), patience, &mut || ())?;
     let layout = Layout::new(hellos.iter().map(|hello| hello.host.as_str()));
     let members = agree(&hellos, &layout)?;
     let (me, place) = layout.place(rank).ok_or("this rank is on no host")?;
@@ -119,7 +127,7 @@ pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
             }
         }
     }
-    let offers = tell(process, comm, &offer, patience, &mut || ())?;
+    let offers = tell(mpi, comm, &offer, patience, &mut || ())?;
     troubles(&layout, offers.iter().map(|offer| offer.trouble.as_deref()))?;
     let leader = &offers[layout.hosts[me][0]];
     if let Some(address) = &leader.embedded {
@@ -162,14 +170,13 @@ pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
 
     // A peer may have missed our HELLO; it cannot go on without.
     let mut next_hello = Instant::now();
-    let outcomes = tell(process, comm, &Outcome { trouble }, patience, &mut || {
+    let outcomes = tell(mpi, comm, &Outcome { trouble }, patience, &mut || {
         if let Some(member) = member.as_mut().filter(|_| Instant::now() >= next_hello) {
             member.wire.hello();
             next_hello = Instant::now() + Duration::from_millis(10);
         }
     })?;
     troubles(&layout, outcomes.iter().map(|outcome| outcome.trouble.as_deref()))?;
-    let _ = mpi;
     Ok(Group { layout, rank, member, leaf })
 }
 
@@ -329,20 +336,20 @@ impl crate::wire::Buffers for Marks {
 }
 
 fn tell<T: Serialize + serde::de::DeserializeOwned>(
-    process: &Process<'_>,
+    mpi: &Mpi,
     comm: Handle,
     mine: &T,
     patience: Duration,
     meanwhile: &mut dyn FnMut(),
 ) -> Result<Vec<T>, String> {
-    exchange(process.mpi, comm, mine, patience, meanwhile).map_err(|failure| match failure {
+    exchange(mpi, comm, mine, patience, meanwhile).map_err(|failure| match failure {
         Failure::Silence => {
             log::error!(
                 "some ranks did not answer within {} s. Is LD_PRELOAD exported to every host? \
                  (mpirun -x LD_PRELOAD, mpiexec -genv, or `foldback run`)",
                 patience.as_secs()
             );
-            process.mpi.abort(comm)
+            mpi.abort(comm)
         }
         Failure::Gibberish => "some ranks have another version of foldback".into(),
         Failure::Mpi => "MPI failed during set-up".into(),

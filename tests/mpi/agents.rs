@@ -1,0 +1,98 @@
+//! Ranks without any privilege, served by an agent on each host.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::harness::{FOLDBACK, Job, Mpi, succeed, turn, wait};
+
+const HOSTS: u32 = 3;
+const NOBODY: &str = "65534";
+const SOON: Duration = Duration::from_secs(60);
+
+/// A lab that stays, with an agent on each host.
+struct Served {
+    name: String,
+    agents: Vec<Child>,
+}
+
+impl Served {
+    fn new() -> Self {
+        let name = format!("test-{}", std::process::id());
+        let mut up = Command::new(FOLDBACK);
+        up.args(["lab", "up", "--name", &name, "--hosts", &HOSTS.to_string()]);
+        succeed(&mut up, SOON);
+        let mut served = Self { name, agents: Vec::new() };
+        for host in 0..HOSTS {
+            let agent = served
+                .on(host)
+                .args([FOLDBACK, "agent"])
+                .stdin(Stdio::null())
+                .spawn()
+                .expect("the agent starts");
+            served.agents.push(agent);
+        }
+        for host in 0..HOSTS {
+            served.await_agent(host);
+        }
+        served
+    }
+
+    /// A command inside a host; the arguments are still to be given.
+    fn on(&self, host: u32) -> Command {
+        let mut command = Command::new(FOLDBACK);
+        command.args(["lab", "exec", "--name", &self.name, &format!("h{host}"), "--"]);
+        command
+    }
+
+    fn await_agent(&self, host: u32) {
+        let end = Instant::now() + SOON;
+        loop {
+            let mut status = self.on(host);
+            status.args([FOLDBACK, "status"]).stdout(Stdio::null()).stderr(Stdio::null());
+            if status.status().expect("foldback status starts").success() {
+                return;
+            }
+            assert!(Instant::now() < end, "no agent answers on h{host}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        for agent in &mut self.agents {
+            let _ = kill(Pid::from_raw(agent.id() as i32), Signal::SIGTERM);
+            let _ = wait(agent, Duration::from_secs(10));
+        }
+        let _ = Command::new(FOLDBACK).args(["lab", "down", "--name", &self.name]).status();
+    }
+}
+
+#[test]
+fn unprivileged_ranks_fold_through_an_agent() {
+    let _turn = turn();
+    let served = Served::new();
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        let outcome = Job::new(mpi, HOSTS)
+            .option(&["--name", &served.name, "--as-user", NOBODY])
+            .readable_by_all()
+            .run("histogram", &[]);
+        outcome.assert_prints("histogram: OK");
+        outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
+    }
+}
+
+#[test]
+fn unprivileged_ranks_without_an_agent_run_on_mpi_alone() {
+    let _turn = turn();
+    let outcome = Job::new(Mpi::Open, 2)
+        .option(&["--as-user", NOBODY])
+        .readable_by_all()
+        .run("histogram", &[]);
+    outcome.assert_prints("histogram: OK");
+    assert!(outcome.calls("Allreduce", "mpi") > 0, "{:#}", outcome.stats);
+    assert_eq!(outcome.calls("Allreduce", "fold"), 0, "{:#}", outcome.stats);
+}

@@ -1,0 +1,285 @@
+//! Runs a test program in a lab and looks at what came of it.
+
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// An MPI family, by the name that the lab has for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mpi {
+    Open,
+    Mpich,
+}
+
+impl Mpi {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Open => "openmpi",
+            Self::Mpich => "mpich",
+        }
+    }
+}
+
+pub const FOLDBACK: &str = env!("CARGO_BIN_EXE_foldback");
+
+/// Beyond the job's own time limit: making and removing the lab, and stacks of a job that hangs.
+const GRACE: Duration = Duration::from_secs(120);
+
+/// One job at a time: more would only slow each other down, past their time limits.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A test program of `mpi-tests/`, built first if need be.
+pub fn program(mpi: Mpi, name: &str) -> PathBuf {
+    static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let built = BUILT.get_or_init(|| {
+        let output = Command::new("make")
+            .args(["-s", "-C"])
+            .arg(root.join("mpi-tests"))
+            .env_remove("MAKEFLAGS")
+            .output()
+            .map_err(|error| format!("cannot start make: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        output.status.success().then_some(()).ok_or(text)
+    });
+    if let Err(text) = built {
+        panic!("mpi-tests do not build (scripts/setup.sh installs what is needed):\n{text}");
+    }
+    root.join("target/mpi-tests").join(mpi.name()).join(name)
+}
+
+/// The library that belongs to these tests. `cargo test` leaves it in deps/, `cargo build` copies
+/// it from there.
+pub fn library() -> PathBuf {
+    let directory = Path::new(FOLDBACK).parent().unwrap();
+    ["libfoldback.so", "deps/libfoldback.so"]
+        .iter()
+        .map(|name| directory.join(name))
+        .filter(|path| path.is_file())
+        .max_by_key(|path| path.metadata().and_then(|m| m.modified()).unwrap())
+        .expect("cargo built libfoldback.so")
+}
+
+/// A file or directory that is gone when the test is over.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new(what: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("foldback-test-{}-{what}", std::process::id())))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `foldback lab run …`
+pub struct Job {
+    command: Command,
+    mpi: Mpi,
+    hosts: u32,
+    timeout: u64,
+    copies: Option<Scratch>,
+}
+
+impl Job {
+    pub fn new(mpi: Mpi, hosts: u32) -> Self {
+        let mut command = Command::new(FOLDBACK);
+        command
+            .args(["lab", "run", "--mpi", mpi.name(), "--hosts", &hosts.to_string()])
+            // Sooner than by default, so that short tests of many communicators fold.
+            .env("FOLDBACK_SETUP_CALLS", "4")
+            // More than by default, so that messages of many frames fold.
+            .env("FOLDBACK_MAX_BYTES", "16384")
+            .env("FOLDBACK_LIB", library());
+        Self { command, mpi, hosts, timeout: 120, copies: None }
+    }
+
+    pub fn option(mut self, arguments: &[&str]) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    pub fn ranks_per_host(self, ranks: u32) -> Self {
+        self.option(&["--ranks-per-host", &ranks.to_string()])
+    }
+
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Program and library are copied to where every user can read them: the sources may be in
+    /// root's home directory.
+    pub fn readable_by_all(mut self) -> Self {
+        let copies = Scratch::new("copies");
+        std::fs::create_dir(copies.path()).unwrap();
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(copies.path(), mode).unwrap();
+        self.command.env("FOLDBACK_LIB", copy(&library(), copies.path()));
+        self.copies = Some(copies);
+        self
+    }
+
+    /// Seconds that the job may take.
+    pub fn timeout(mut self, seconds: u64) -> Self {
+        self.timeout = seconds;
+        self
+    }
+
+    /// Runs the program, which must succeed.
+    pub fn run(mut self, name: &str, arguments: &[&str]) -> Outcome {
+        let mut program = program(self.mpi, name);
+        if let Some(copies) = &self.copies {
+            program = copy(&program, copies.path());
+        }
+        let stats = Scratch::new("stats.json");
+        self.command
+            .args(["--timeout", &self.timeout.to_string(), "--"])
+            .arg(program)
+            .args(arguments)
+            .env("FOLDBACK_STATS", stats.path());
+        let limit = Duration::from_secs(self.timeout) + GRACE;
+        let (stdout, stderr) = succeed(&mut self.command, limit);
+        let stats = std::fs::read_to_string(stats.path())
+            .map(|text| serde_json::from_str(&text).expect("the statistics are JSON"));
+        Outcome { stdout, stderr, stats: stats.unwrap_or(Value::Null), hosts: self.hosts }
+    }
+}
+
+fn copy(file: &Path, directory: &Path) -> PathBuf {
+    let to = directory.join(file.file_name().unwrap());
+    std::fs::copy(file, &to).unwrap();
+    std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o755)).unwrap();
+    to
+}
+
+/// Runs a command that must succeed within a time. Returns what it wrote.
+pub fn succeed(command: &mut Command, limit: Duration) -> (String, String) {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let stdout = reader(child.stdout.take().unwrap());
+    let stderr = reader(child.stderr.take().unwrap());
+    let status = wait(&mut child, limit);
+    let (stdout, stderr) = (stdout.join().unwrap(), stderr.join().unwrap());
+    match status {
+        Some(status) if status.success() => (stdout, stderr),
+        Some(status) => panic!("{command:?}: {status}\n{stdout}\n{stderr}"),
+        None => panic!("{command:?}: still running after {limit:?}\n{stdout}\n{stderr}"),
+    }
+}
+
+fn reader(mut from: impl Read + Send + 'static) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = from.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Kills the child when the time is over: then there is no status.
+pub fn wait(child: &mut Child, limit: Duration) -> Option<std::process::ExitStatus> {
+    let end = Instant::now() + limit;
+    while Instant::now() < end {
+        if let Some(status) = child.try_wait().expect("the child can be waited for") {
+            return Some(status);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    None
+}
+
+/// What a job left.
+pub struct Outcome {
+    pub stdout: String,
+    pub stderr: String,
+    pub stats: Value,
+    hosts: u32,
+}
+
+impl Outcome {
+    /// Calls of a collective ("Allreduce") that went one way ("fold", "mpi").
+    pub fn calls(&self, collective: &str, route: &str) -> u64 {
+        self.lines()
+            .filter(|line| line["collective"] == collective && line["route"] == route)
+            .map(|line| line["calls"].as_u64().unwrap())
+            .sum()
+    }
+
+    /// Calls that went to MPI for a reason.
+    pub fn calls_for(&self, reason: &str) -> u64 {
+        let mine = self.lines().filter(|line| line["reason"] == reason);
+        mine.map(|line| line["calls"].as_u64().unwrap()).sum()
+    }
+
+    fn lines(&self) -> impl Iterator<Item = &Value> {
+        self.stats["collectives"].as_array().into_iter().flatten()
+    }
+
+    /// A counter of the kernel's, over all hosts.
+    pub fn kernel(&self, counter: &str) -> u64 {
+        let hosts = self.stats["hosts"].as_array().into_iter().flatten();
+        hosts.map(|host| host["kernel"][counter].as_u64().expect("a counter of that name")).sum()
+    }
+
+    /// Each of these collectives was folded, by the kernels of all hosts.
+    pub fn assert_folded(&self, collectives: &[&str]) {
+        for collective in collectives {
+            let folded = self.calls(collective, "fold");
+            assert!(folded > 0, "no {collective} was folded: {:#}\n{}", self.stats, self.stderr);
+        }
+        let hosts = self.stats["hosts"].as_array().map_or(0, Vec::len);
+        assert_eq!(hosts, self.hosts as usize, "hosts in the statistics: {:#}", self.stats);
+        let folded = self.kernel("contributions_folded");
+        assert!(folded > 0, "the kernel folded nothing: {:#}", self.stats);
+        assert!(self.kernel("fan_outs") > 0, "the kernel sent no result: {:#}", self.stats);
+    }
+
+    /// Frames came in by hooks of that kind on all hosts.
+    pub fn assert_hook(&self, kind: &str) {
+        for host in self.stats["hosts"].as_array().expect("hosts in the statistics") {
+            let hook = host["hook"].as_str().expect("a hook");
+            assert!(hook.starts_with(kind), "the hook is {hook}, not {kind}");
+        }
+    }
+
+    pub fn assert_prints(&self, text: &str) {
+        assert!(
+            self.stdout.contains(text),
+            "no {text:?} in the output:\n{}\n{}",
+            self.stdout,
+            self.stderr
+        );
+    }
+}
+
+/// So many calls, or a tenth where only a slice of the long tests shall run.
+pub fn long(calls: u64) -> u64 {
+    match std::env::var("FOLDBACK_TEST_LONG").as_deref() {
+        Ok("slice") => calls / 10,
+        Ok(other) => panic!("FOLDBACK_TEST_LONG={other}: only \"slice\" is known"),
+        Err(_) => calls,
+    }
+}
