@@ -25,8 +25,8 @@ lint: setup ## formatting, clippy, generated header, scripts
 header: setup ## renew include/foldback.h from src/capi.rs
 	FOLDBACK_RENEW_HEADER=1 $(CARGO) test --release --test header
 
-test: build ## all tests but the long ones: those run a slice (as root)
-	@scripts/test.sh slice
+test: build ## all tests but the long ones (as root)
+	@scripts/test.sh quick
 
 test-quick: build ## tests without the long ones (as root)
 	@scripts/test.sh quick
