@@ -8,8 +8,8 @@ use std::ffi::{c_int, c_void};
 use crate::config::Collective;
 use crate::eligibility::{bounded, reduction};
 use crate::group::{Group, Job, Pattern};
-use crate::mpi::abi::Family;
 use crate::mpi::pmpi::Handle;
+use crate::mpi::types::TypeInfo;
 use crate::runtime::Runtime;
 use crate::stats::Reason;
 
@@ -29,16 +29,14 @@ impl Runtime {
         op: Handle,
         comm: Handle,
     ) -> Result<c_int, Reason> {
-        let (datatype, op) = (self.mpi.abi.datatype(datatype), self.mpi.abi.op(op));
-        let bytes = reduction(count, datatype, op, self.max_bytes(Collective::Allreduce))?;
-        let (send, recv) = self.buffers(send, recv)?;
+        let fold = self.reduction(count, datatype, op, Collective::Allreduce)?;
+        let mut ends = self.ends(send, recv, &fold)?;
+        let job = fold.job(Pattern::FoldToAll, ends.send, ends.recv());
         // SAFETY: buffers of `bytes` bytes, as MPI demands of the program.
-        let job = unsafe { fold(Pattern::FoldToAll, op, datatype, bytes, send, recv) };
-        // SAFETY: likewise.
         self.with_group(self.mpi.abi.handle(comm), |group, waiter| unsafe {
             group.run(&job, waiter);
-            SUCCESS
-        })
+        })?;
+        ends.outcome()
     }
 
     /// `MPI_Reduce`.
@@ -54,24 +52,21 @@ impl Runtime {
         root: c_int,
         comm: Handle,
     ) -> Result<c_int, Reason> {
-        let (datatype, op) = (self.mpi.abi.datatype(datatype), self.mpi.abi.op(op));
-        let bytes = reduction(count, datatype, op, self.max_bytes(Collective::Reduce))?;
+        let fold = self.reduction(count, datatype, op, Collective::Reduce)?;
         let root = usize::try_from(root).map_err(|_| Reason::Argument)?;
         self.with_group(self.mpi.abi.handle(comm), |group, waiter| {
-            let (send, recv) = if root == group.rank {
-                self.buffers(send, recv)?
+            let mut ends = if root == group.rank {
+                self.ends(send, recv, &fold)?
             } else if send.is_null() || send as usize == self.mpi.abi.in_place {
                 return Err(Reason::Argument);
             } else {
-                (send.cast(), std::ptr::null_mut())
+                Ends { send: send.cast(), recv: std::ptr::null_mut(), refused: None }
             };
             check_root(group, root)?;
+            let job = fold.job(Pattern::FoldToRoot(root), ends.send, ends.recv());
             // SAFETY: buffers of `bytes` bytes where they are significant.
-            unsafe {
-                let job = fold(Pattern::FoldToRoot(root), op, datatype, bytes, send, recv);
-                group.run(&job, waiter);
-            }
-            Ok(SUCCESS)
+            unsafe { group.run(&job, waiter) };
+            ends.outcome()
         })?
     }
 
@@ -140,42 +135,78 @@ impl Runtime {
         })
     }
 
+    /// What a reduction folds, if the kernel can.
+    fn reduction(
+        &self,
+        count: c_int,
+        datatype: Handle,
+        op: Handle,
+        collective: Collective,
+    ) -> Result<Reduction, Reason> {
+        let known = (self.mpi.abi.datatype(datatype), self.mpi.abi.op(op));
+        let bytes = reduction(count, known.0, known.1, self.max_bytes(collective))?;
+        let (element, op_) = (known.0.map_or(0, TypeInfo::element), known.1.unwrap_or(0));
+        Ok(Reduction { element, op: op_, bytes, arguments: (count, datatype, op) })
+    }
+
     /// Where a reduction reads and writes.
-    fn buffers(
+    fn ends(
         &self,
         send: *const c_void,
         recv: *mut c_void,
-    ) -> Result<(*const u8, *mut u8), Reason> {
+        fold: &Reduction,
+    ) -> Result<Ends, Reason> {
         let in_place = self.mpi.abi.in_place;
         if send.is_null() || recv.is_null() || recv as usize == in_place {
             return Err(Reason::Argument);
         }
         if send as usize == in_place {
-            return Ok((recv.cast_const().cast(), recv.cast()));
+            return Ok(Ends { send: recv.cast_const().cast(), recv: recv.cast(), refused: None });
         }
-        // MPICH refuses aliased buffers before it communicates; Open MPI takes them for in-place.
-        if send == recv.cast_const() && self.mpi.abi.family == Family::Mpich {
-            return Err(Reason::Argument);
-        }
-        Ok((send.cast(), recv.cast()))
+        // SAFETY: the program's buffer, count, type and op.
+        let refused = send == recv.cast_const()
+            && unsafe { self.mpi.refuses_one_buffer(recv, fold.arguments) };
+        let refused = refused.then(|| vec![0; fold.bytes]);
+        Ok(Ends { send: send.cast(), recv: recv.cast(), refused })
+    }
+}
+
+/// What a reduction folds.
+struct Reduction {
+    op: u8,
+    element: u8,
+    bytes: usize,
+    /// Count, datatype and op as the program gave them.
+    arguments: (c_int, Handle, Handle),
+}
+
+impl Reduction {
+    fn job(&self, pattern: Pattern, send: *const u8, recv: *mut u8) -> Job {
+        Job { pattern, op: self.op, element: self.element, bytes: self.bytes, send, recv }
+    }
+}
+
+/// Buffers of a reduction.
+struct Ends {
+    send: *const u8,
+    recv: *mut u8,
+    /// The real MPI will refuse the buffers, on this rank. The others cannot know and fold; so this
+    /// one takes part, to here, and then lets the real MPI report the error.
+    refused: Option<Vec<u8>>,
+}
+
+impl Ends {
+    fn recv(&mut self) -> *mut u8 {
+        self.refused.as_mut().map_or(self.recv, Vec::as_mut_ptr)
+    }
+
+    fn outcome(&self) -> Result<c_int, Reason> {
+        if self.refused.is_some() { Err(Reason::Argument) } else { Ok(SUCCESS) }
     }
 }
 
 fn check_root(group: &Group, root: usize) -> Result<(), Reason> {
     group.layout.place(root).map(|_| ()).ok_or(Reason::Argument)
-}
-
-/// A job that folds. SAFETY of callers: `send` and `recv` span `bytes` where they are significant.
-unsafe fn fold(
-    pattern: Pattern,
-    op: Option<u8>,
-    datatype: Option<crate::mpi::types::TypeInfo>,
-    bytes: usize,
-    send: *const u8,
-    recv: *mut u8,
-) -> Job {
-    let element = datatype.map_or(0, crate::mpi::types::TypeInfo::element);
-    Job { pattern, op: op.unwrap_or(0), element, bytes, send, recv }
 }
 
 /// A job that folds nothing.

@@ -85,6 +85,8 @@ pub struct Group {
     pub layout: Layout,
     /// Our rank.
     pub rank: usize,
+    /// Most payload of a frame, on all hosts.
+    pub chunk_bytes: u16,
     /// Present in the leader of each host.
     pub member: Option<Member>,
     /// Present where several ranks share a host.
@@ -100,54 +102,36 @@ impl Group {
     /// # Safety
     /// `job`'s pointers are as its fields say.
     pub unsafe fn run(&mut self, job: &Job, waiter: &mut Waiter<'_>) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match (&mut self.leaf, &mut self.member) {
-                (None, Some(member)) => {
-                    let kind = kind(&self.layout, job.pattern);
-                    let mut at = 0;
-                    // The same rounds as on hosts with several ranks, or chunks would not agree.
-                    loop {
-                        let bytes = (job.bytes - at).min(segment::BLOCK);
-                        let (send, recv) = (job.send.wrapping_add(at), job.recv.wrapping_add(at));
-                        let mut buffers = Raw { send, recv };
-                        run_wire(&mut member.wire, kind, job, bytes, &mut buffers, waiter);
-                        at += bytes;
-                        if at == job.bytes {
-                            break;
-                        }
+        let kind = kind(&self.layout, job.pattern);
+        let Some(leaf) = &mut self.leaf else {
+            let member = self.member.as_mut().expect("a rank without a leaf leads its host");
+            let mut buffers = Raw { send: job.send, recv: job.recv };
+            let transfer = Transfer::new(kind, job.op, job.element, job.bytes);
+            return run_wire(&mut member.wire, transfer, &mut buffers, waiter);
+        };
+        // Whole chunks to a round, so that hosts with one rank, which do it all at once, cut alike.
+        let chunk = usize::from(self.chunk_bytes);
+        let most = segment::BLOCK / chunk * chunk;
+        let mut at = 0;
+        loop {
+            let bytes = (job.bytes - at).min(most);
+            let (send, recv) = (job.send.wrapping_add(at), job.recv.wrapping_add(at));
+            let round = Job { bytes, send, recv, ..*job };
+            leaf.begin();
+            // SAFETY: the caller's promise, for a part of the buffers.
+            unsafe {
+                match &mut self.member {
+                    Some(member) => {
+                        let transfer = Transfer::part(kind, job.op, job.element, bytes, at / chunk);
+                        let place = (&self.layout, self.rank);
+                        lead(leaf, &mut member.wire, transfer, place, &round, waiter);
                     }
+                    None => follow(leaf, self.rank, &round, waiter),
                 }
-                (Some(leaf), member) => {
-                    let kind = kind(&self.layout, job.pattern);
-                    let mut at = 0;
-                    loop {
-                        let bytes = (job.bytes - at).min(segment::BLOCK);
-                        let send = job.send.wrapping_add(at);
-                        let recv = job.recv.wrapping_add(at);
-                        let round = Job { bytes, send, recv, ..*job };
-                        leaf.begin();
-                        match member {
-                            Some(member) => {
-                                lead(
-                                    leaf,
-                                    &mut member.wire,
-                                    kind,
-                                    &self.layout,
-                                    self.rank,
-                                    &round,
-                                    waiter,
-                                );
-                            }
-                            None => follow(leaf, self.rank, &round, waiter),
-                        }
-                        at += bytes;
-                        if at == job.bytes {
-                            break;
-                        }
-                    }
-                }
-                (None, None) => unreachable!("a rank without a leaf leads its host"),
+            }
+            at += bytes;
+            if at == job.bytes {
+                break;
             }
         }
     }
@@ -188,13 +172,10 @@ impl Buffers for Raw {
 
 fn run_wire(
     wire: &mut Wire<Mapped, Sockets>,
-    kind: Kind,
-    job: &Job,
-    bytes: usize,
+    mut transfer: Transfer,
     buffers: &mut Raw,
     waiter: &mut Waiter<'_>,
 ) {
-    let mut transfer = Transfer::new(kind, job.op, job.element, bytes);
     while !wire.poll(&mut transfer, buffers, || waiter.now()) {
         waiter.turn();
     }
@@ -204,9 +185,8 @@ fn run_wire(
 unsafe fn lead(
     leaf: &mut Leaf,
     wire: &mut Wire<Mapped, Sockets>,
-    kind: Kind,
-    layout: &Layout,
-    rank: usize,
+    transfer: Transfer,
+    (layout, rank): (&Layout, usize),
     job: &Job,
     waiter: &mut Waiter<'_>,
 ) {
@@ -228,7 +208,7 @@ unsafe fn lead(
                 fold(into, slot, job.op, job.element);
             }
             leaf.folded();
-            run_wire(wire, kind, job, job.bytes, &mut buffers, waiter);
+            run_wire(wire, transfer, &mut buffers, waiter);
             if job.pattern == Pattern::FoldToAll || job.pattern == Pattern::FoldToRoot(rank) {
                 give(job.recv, block);
             }
@@ -243,7 +223,7 @@ unsafe fn lead(
                 _ => {}
             }
             leaf.folded();
-            run_wire(wire, kind, job, job.bytes, &mut buffers, waiter);
+            run_wire(wire, transfer, &mut buffers, waiter);
             if root != rank {
                 give(job.recv, block);
             }

@@ -67,16 +67,30 @@ fn expected(seed: u64, index: usize, c: &Collective, members: u8, member: u8) ->
     }
 }
 
-struct Data(Vec<u8>);
+/// A message of one member, and from where its current part begins.
+struct Data {
+    bytes: Vec<u8>,
+    from: usize,
+}
 
 impl Buffers for Data {
     fn read(&self, range: std::ops::Range<usize>) -> &[u8] {
-        &self.0[range]
+        &self.bytes[self.from..][range]
     }
 
     fn write(&mut self, at: usize, data: &[u8]) {
-        self.0[at..at + data.len()].copy_from_slice(data);
+        self.bytes[self.from + at..][..data.len()].copy_from_slice(data);
     }
+}
+
+/// Most payload of a frame.
+const CHUNK: usize = b::FB_CHUNK_BYTES as usize;
+
+/// The part of a message from byte `from`, and its end. Hosts with several ranks divide messages,
+/// here those of odd members; the others' must fit.
+fn part(c: &Collective, member: usize, from: usize) -> (Transfer, usize) {
+    let end = if member % 2 == 1 { c.bytes.min(from + 2 * CHUNK) } else { c.bytes };
+    (Transfer::part(c.kind, c.op, c.element, end - from, from / CHUNK), end)
 }
 
 struct Setting {
@@ -96,12 +110,11 @@ fn run(setting: &Setting) -> u64 {
     let network = Network::new(seed, members, window, setting.xdp, setting.fault);
     let mut wires: Vec<_> = (0..members)
         .map(|me| {
-            let identity =
-                Identity { token: 7, members, me, chunk_bytes: b::FB_CHUNK_BYTES as u16 };
+            let identity = Identity { token: 7, members, me, chunk_bytes: CHUNK as u16 };
             Wire::new(Cells::new(network.memory(me)), network.port(me), identity)
         })
         .collect();
-    let mut at: Vec<(usize, Option<(Transfer, Data)>)> = (0..members).map(|_| (0, None)).collect();
+    let mut at: Vec<_> = (0..members).map(|_| (0, None::<((Transfer, usize), Data)>)).collect();
     let mut rng = Rng::new(!seed);
     let start = Instant::now();
     let mut steps = 0u64;
@@ -126,20 +139,28 @@ fn run(setting: &Setting) -> u64 {
             continue;
         }
         let c = plan[*index];
-        let (transfer, data) = current.get_or_insert_with(|| {
+        let ((transfer, end), data) = current.get_or_insert_with(|| {
             let mine = contribution(seed, *index, me as u8, c.bytes);
             let leaf = matches!(c.kind, Kind::Broadcast(root) if usize::from(root) != me);
-            let data = if leaf { vec![0xee; c.bytes] } else { mine };
-            (Transfer::new(c.kind, c.op, c.element, c.bytes), Data(data))
+            let bytes = if leaf { vec![0xee; c.bytes] } else { mine };
+            (part(&c, me, 0), Data { bytes, from: 0 })
         });
         let now = || start + Duration::from_micros(network.now());
         if wires[me].poll(transfer, data, now) {
+            idle = 0;
+            if *end < c.bytes {
+                data.from = *end;
+                (*transfer, *end) = part(&c, me, *end);
+                continue;
+            }
             if let Some(want) = expected(seed, *index, &c, members, me as u8) {
-                assert!(data.0 == want, "wrong, seed {seed}, member {me}, number {index}: {c:?}");
+                assert!(
+                    data.bytes == want,
+                    "wrong, seed {seed}, member {me}, number {index}: {c:?}"
+                );
             }
             *current = None;
             *index += 1;
-            idle = 0;
         } else {
             idle += 1;
             network.pass_time();

@@ -25,6 +25,8 @@ pub struct Abi {
     pub comm_world: Handle,
     /// `MPI_COMM_SELF`.
     pub comm_self: Handle,
+    /// `MPI_ERRORS_RETURN`.
+    pub errors_return: Handle,
     /// `MPI_BYTE`.
     pub byte: Handle,
     /// `MPI_IN_PLACE`.
@@ -67,6 +69,7 @@ impl Abi {
             family: Family::OpenMpi,
             comm_world: object(c"ompi_mpi_comm_world")?,
             comm_self: object(c"ompi_mpi_comm_self")?,
+            errors_return: object(c"ompi_mpi_errors_return")?,
             byte: object(c"ompi_mpi_byte")?,
             in_place: 1,
             status_ignore: 0,
@@ -84,6 +87,7 @@ impl Abi {
             family: Family::Mpich,
             comm_world: 0x4400_0000,
             comm_self: 0x4400_0001,
+            errors_return: 0x5400_0001,
             byte: 0x4c00_010d,
             in_place: usize::MAX,
             status_ignore: 1,

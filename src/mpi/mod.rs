@@ -6,6 +6,7 @@ pub mod pmpi;
 pub mod types;
 
 use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
 
 use abi::Abi;
 use pmpi::{Handle, Pmpi};
@@ -16,6 +17,8 @@ pub struct Mpi {
     pub pmpi: Pmpi,
     /// Its handles.
     pub abi: Abi,
+    /// A communicator of this process alone that returns errors; made when first needed.
+    private_self: OnceLock<Option<Handle>>,
 }
 
 /// Size in bytes of a datatype; `None` if the MPI refuses it.
@@ -34,7 +37,7 @@ impl Mpi {
     pub fn load() -> Result<Self, String> {
         let pmpi = Pmpi::load()?;
         let abi = Abi::detect(&pmpi)?;
-        Ok(Self { pmpi, abi })
+        Ok(Self { pmpi, abi, private_self: OnceLock::new() })
     }
 
     /// Size in bytes of a datatype that is not in the table.
@@ -75,6 +78,34 @@ impl Mpi {
         // SAFETY: one handle is written, of 4 or 8 bytes.
         let code = unsafe { (self.pmpi.comm_dup)(self.abi.comm_world, &raw mut comm) };
         (code == 0).then_some(comm as Handle)
+    }
+
+    /// Whether the MPI refuses a reduction whose send and receive buffers are one. Which do, from
+    /// how many elements on, depends on its version and on how it was built and started, so it is
+    /// asked, in a collective of this process alone, which leaves the buffer as it is.
+    ///
+    /// # Safety
+    /// `buffer`, count, datatype and op are what the program handed to MPI, and valid together.
+    pub unsafe fn refuses_one_buffer(
+        &self,
+        buffer: *mut c_void,
+        (count, datatype, op): (c_int, Handle, Handle),
+    ) -> bool {
+        let private_self = self.private_self.get_or_init(|| {
+            let mut comm: u64 = 0;
+            // SAFETY: one handle is written, of 4 or 8 bytes; then it is a live communicator.
+            unsafe {
+                let made = (self.pmpi.comm_dup)(self.abi.comm_self, &raw mut comm) == 0;
+                let comm = comm as Handle;
+                let tame =
+                    made && (self.pmpi.comm_set_errhandler)(comm, self.abi.errors_return) == 0;
+                tame.then_some(comm)
+            }
+        });
+        // SAFETY: the caller's promise.
+        private_self.is_some_and(|comm| unsafe {
+            (self.pmpi.allreduce)(buffer, buffer, count, datatype, op, comm) != 0
+        })
     }
 
     /// Lets the MPI make progress: messages posted earlier go on while we wait for something else.

@@ -58,6 +58,7 @@ pmpi! {
     comm_size = c"PMPI_Comm_size"(Handle, *mut c_int);
     comm_test_inter = c"PMPI_Comm_test_inter"(Handle, *mut c_int);
     comm_dup = c"PMPI_Comm_dup"(Handle, Out);
+    comm_set_errhandler = c"PMPI_Comm_set_errhandler"(Handle, Handle);
     comm_create_keyval = c"PMPI_Comm_create_keyval"(CopyFn, DeleteFn, *mut c_int, *mut c_void);
     comm_set_attr = c"PMPI_Comm_set_attr"(Handle, c_int, *mut c_void);
     type_size = c"PMPI_Type_size"(Handle, *mut c_int);

@@ -177,7 +177,7 @@ pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
         }
     })?;
     troubles(&layout, outcomes.iter().map(|outcome| outcome.trouble.as_deref()))?;
-    Ok(Group { layout, rank, member, leaf })
+    Ok(Group { layout, rank, chunk_bytes, member, leaf })
 }
 
 fn hello(config: &Result<Config, String>) -> Hello {

@@ -33,6 +33,8 @@ pub struct Transfer {
     op: u8,
     element: u8,
     bytes: usize,
+    /// Index of the first chunk in the message that this is a part of.
+    first: usize,
     /// Byte from which the next chunk starts.
     started: usize,
     /// Whether the one chunk of an empty transfer has been started.
@@ -44,8 +46,14 @@ pub struct Transfer {
 impl Transfer {
     /// A transfer of `bytes`. `op` and `element` are of `enum fb_op` and `enum fb_type`.
     pub fn new(kind: Kind, op: u8, element: u8, bytes: usize) -> Self {
+        Self::part(kind, op, element, bytes, 0)
+    }
+
+    /// A part of a message, from its chunk `first`. Parts of whole chunks, one after the other, put
+    /// on the wire what the message in one piece would: members may divide it as they like.
+    pub fn part(kind: Kind, op: u8, element: u8, bytes: usize, first: usize) -> Self {
         let (started, started_empty, awaited) = (0, false, VecDeque::new());
-        Self { kind, op, element, bytes, started, started_empty, awaited }
+        Self { kind, op, element, bytes, first, started, started_empty, awaited }
     }
 
     fn all_started(&self) -> bool {
@@ -110,7 +118,7 @@ impl<M: Memory, F: Fabric> Wire<M, F> {
     }
 
     fn chunk_frame(&self, transfer: &Transfer, seq: u64, range: &Range<usize>) -> b::fb_frame {
-        let index = range.start / usize::from(self.identity.chunk_bytes);
+        let index = transfer.first + range.start / usize::from(self.identity.chunk_bytes);
         let (kind, target, flags) = match transfer.kind {
             Kind::FoldToAll => {
                 (b::FB_KIND_CONTRIBUTION, self.aggregator(index), b::FB_FLAG_RESULT_TO_ALL)

@@ -56,7 +56,6 @@ fn what_is_not_ours_goes_to_mpi() {
 }
 
 #[test]
-#[ignore = "open: differs from the real MPI in a call yet to be named"]
 fn errors_are_those_of_the_real_mpi() {
     let _turn = turn();
     for mpi in BOTH {
