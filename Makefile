@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 FOLDBACK := target/release/foldback
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lint header test test-quick test-long test-kernels bench demo install clean
+.PHONY: help setup build lint header test test-quick test-kernels bench demo install clean
 
 help: ## this text
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -25,14 +25,11 @@ lint: setup ## formatting, clippy, generated header, scripts
 header: setup ## renew include/foldback.h from src/capi.rs
 	FOLDBACK_RENEW_HEADER=1 $(CARGO) test --release --test header
 
-test: build ## all tests but the long ones (as root)
-	@scripts/test.sh quick
+test: build ## all tests (as root)
+	@scripts/test.sh all
 
-test-quick: build ## tests without the long ones (as root)
+test-quick: build ## all but those of 100,000 collectives (as root)
 	@scripts/test.sh quick
-
-test-long: build ## the long tests alone, in full (as root)
-	@scripts/test.sh long
 
 test-kernels: build ## boot Debian 12's kernel and run the packet fixtures there
 	@scripts/setup.sh kernels

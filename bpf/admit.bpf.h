@@ -82,7 +82,8 @@ static __always_inline int fb_admit(const struct fb_headers *headers, struct fb_
 	if (!fb_well_formed(headers, ((const struct fb_packet *)c->packet)->bytes) ||
 	    frame->source >= group->members || frame->target >= group->members ||
 	    frame->kind < FB_KIND_CONTRIBUTION || frame->kind > FB_KIND_HELLO ||
-	    (frame->kind == FB_KIND_CONTRIBUTION && frame->target != self)) {
+	    (frame->kind == FB_KIND_CONTRIBUTION && frame->target != self &&
+	     frame->flags != FB_FLAG_DIRECT)) {
 		c->counters->drop_malformed++;
 		return -1;
 	}

@@ -156,7 +156,7 @@ static __always_inline void fb_contribute(const struct fb_context *c, int can_se
 		c->counters->drop_mismatch++;
 		return;
 	}
-	if (cell->arrived & bit) {
+	if (cell->arrived & bit || cell->ready == frame->seq) {
 		/* With XDP in front, the last contribution comes by twice: there it completes the
 		 * cell, here, in TC, it makes the result go out. What XDP leaves to TC, TC counts.
 		 */
@@ -200,7 +200,8 @@ static __always_inline void fb_deposit(const struct fb_context *c)
 	__u8 kind = frame->kind == FB_KIND_RESULT ? FB_KIND_CONTRIBUTION : FB_KIND_BROADCAST;
 	__u32 length = frame->length;
 
-	if (frame->source != frame->target || frame->target == c->group->self) {
+	if (frame->flags != FB_FLAG_DIRECT &&
+	    (frame->source != frame->target || frame->target == c->group->self)) {
 		c->counters->drop_malformed++;
 		return;
 	}
@@ -235,6 +236,20 @@ static __always_inline void fb_deposit(const struct fb_context *c)
 	fb_publish(cell, frame->seq);
 }
 
+/* Somebody waits for a direct chunk. The fold is the same everywhere, so whoever has it can tell;
+ * whoever has not is waiting too, and sends its contribution again by itself. */
+static __always_inline void fb_pull_direct(const struct fb_context *c, struct fb_reply *reply)
+{
+	const struct fb_cell *cell = c->cell;
+
+	if (cell->ready != c->frame->seq || cell->flags != FB_FLAG_DIRECT)
+		return;
+	reply->kind = FB_KIND_RESULT;
+	reply->mask = (1ULL << (c->frame->source & 63)) & fb_others(c->group);
+	reply->with_payload = 1;
+	c->counters->retransmissions++;
+}
+
 /*
  * A member (or this host's leader) waits for the chunk and asks for what is held of it here.
  * With this the kernel answers for a process that computes, or has long gone on.
@@ -247,6 +262,10 @@ static __always_inline void fb_pull(const struct fb_context *c, struct fb_reply 
 
 	if (frame->seq < cell->seq) {
 		c->counters->drop_stale++;
+		return;
+	}
+	if (frame->flags == FB_FLAG_DIRECT) {
+		fb_pull_direct(c, reply);
 		return;
 	}
 	if (frame->seq > cell->seq) {

@@ -56,7 +56,8 @@ static __always_inline int fb_well_formed(const struct fb_headers *headers, __u6
 	       frame->type < FB_TYPE_COUNT && frame->source < FB_MAX_MEMBERS &&
 	       frame->target < FB_MAX_MEMBERS && frame->length <= FB_CHUNK_BYTES &&
 	       frame->length % (1u << (frame->type >> 1)) == 0 && frame->seq != 0 &&
-	       !(frame->flags & ~FB_FLAG_RESULT_TO_ALL) &&
+	       (frame->flags == 0 || frame->flags == FB_FLAG_RESULT_TO_ALL ||
+		frame->flags == FB_FLAG_DIRECT) &&
 	       bpf_ntohs(headers->udp.len) == udp_bytes &&
 	       bpf_ntohs(headers->ip.tot_len) == sizeof(struct iphdr) + udp_bytes;
 }

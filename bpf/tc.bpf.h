@@ -169,6 +169,30 @@ static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *
 	return fb_sent(skb, fb_send(skb, headers, c->group, reply.mask, c->counters), egress);
 }
 
+/* The leader's contribution to a chunk that every member folds for itself: here, first. */
+static __always_inline void fb_fold_own(struct fb_context *c)
+{
+	struct fb_reply none = {};
+
+	if (fb_find_cell(c)) {
+		c->counters->drop_kernel++;
+	} else if (fb_lock(c->cell)) {
+		c->counters->drop_lock++;
+	} else {
+		fb_contribute(c, 1, &none);
+		fb_unlock(c->cell);
+	}
+}
+
+/* Sends a frame of the leader's to all other members. */
+static __always_inline int fb_fan_out(struct __sk_buff *skb, struct fb_headers *headers,
+				      struct fb_context *c, const __u8 *own_mac)
+{
+	c->counters->fan_outs++;
+	fb_fill_headers(headers, c->group, own_mac);
+	return fb_sent(skb, fb_send(skb, headers, c->group, fb_others(c->group), c->counters), 1);
+}
+
 /* Copies the headers of the packet in hand, if it is a frame. */
 static __always_inline int fb_tc_headers(struct __sk_buff *skb, struct fb_headers *headers)
 {
@@ -255,6 +279,10 @@ static __always_inline int fb_egress(struct __sk_buff *skb)
 	switch (frame.kind) {
 	case FB_KIND_CONTRIBUTION:
 	case FB_KIND_PULL:
+		if (frame.kind == FB_KIND_CONTRIBUTION && frame.flags == FB_FLAG_DIRECT) {
+			fb_fold_own(&c);
+			return fb_fan_out(skb, &headers, &c, own_mac);
+		}
 		if (frame.target == c.group->self)
 			return fb_tc_cell(skb, &headers, &c, own_mac, 1);
 		if (frame.kind == FB_KIND_PULL)
@@ -265,10 +293,7 @@ static __always_inline int fb_egress(struct __sk_buff *skb)
 			c.counters->drop_malformed++;
 			return FB_TC_TAKEN;
 		}
-		c.counters->fan_outs++;
-		fb_fill_headers(&headers, c.group, own_mac);
-		return fb_sent(skb, fb_send(skb, &headers, c.group, fb_others(c.group), c.counters),
-			       1);
+		return fb_fan_out(skb, &headers, &c, own_mac);
 	case FB_KIND_HELLO:
 		break;
 	default:

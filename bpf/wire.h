@@ -18,7 +18,7 @@
 
 enum {
 	FB_WIRE_MAGIC = 0x4b434246, /* "FBCK" in memory on a little-endian host */
-	FB_WIRE_VERSION = 1,
+	FB_WIRE_VERSION = 2,
 	FB_UDP_PORT = 17717, /* default; unassigned by IANA */
 
 	FB_MAX_MEMBERS = 64, /* one bit each in a 64-bit map */
@@ -72,6 +72,9 @@ enum fb_flag {
 	/* The result of this chunk goes to every member (Allreduce, Barrier); without it, it stays
 	 * with the aggregator (Reduce). */
 	FB_FLAG_RESULT_TO_ALL = 1,
+	/* Every member folds the chunk for itself: contributions go to everyone, a result only to
+	 * who asks. The target is 0. */
+	FB_FLAG_DIRECT = 2,
 };
 
 /*

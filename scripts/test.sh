@@ -1,9 +1,8 @@
 #!/bin/sh
 # Runs the tests; the last lines are those of `cargo test`.
 #
-#   scripts/test.sh quick    all but the long tests
-#   scripts/test.sh slice    these, and the long tests cut down (FOLDBACK_TEST_LONG)
-#   scripts/test.sh long     the long tests in full
+#   scripts/test.sh quick    all but the long ones
+#   scripts/test.sh all      all
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -16,15 +15,11 @@ case "${1-}" in
 quick)
 	cargo test --release
 	;;
-slice)
-	cargo test --release
-	FOLDBACK_TEST_LONG=slice cargo test --release --test mpi -- --ignored a_hundred_thousand
-	;;
-long)
-	cargo test --release --test mpi -- --ignored a_hundred_thousand
+all)
+	cargo test --release -- --include-ignored
 	;;
 *)
-	echo "usage: scripts/test.sh quick|slice|long" >&2
+	echo "usage: scripts/test.sh quick|all" >&2
 	exit 2
 	;;
 esac

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::bindings::{FB_CHUNK_BYTES, FB_MAX_WINDOW};
+use crate::wire::Algorithm;
 
 /// The collectives that foldback takes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +45,8 @@ pub struct Shared {
     pub setup_calls: u32,
     /// Cells of a group.
     pub window: u32,
+    /// How folds to all go; `None`: as is best for the group.
+    pub algorithm: Option<Algorithm>,
 }
 
 /// Settings of one process.
@@ -72,7 +75,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             enabled: true,
-            shared: Shared { max_bytes: MAX_BYTES, setup_calls: 100, window: 256 },
+            shared: Shared { max_bytes: MAX_BYTES, setup_calls: 100, window: 256, algorithm: None },
             stats: None,
             setup_timeout: Duration::from_secs(60),
             probe_timeout: Duration::from_secs(5),
@@ -112,6 +115,12 @@ impl Config {
             }
             config.shared.window = window;
         }
+        config.shared.algorithm = match variable("FOLDBACK_ALGORITHM").as_deref() {
+            None | Some("auto") => None,
+            Some("star") => Some(Algorithm::Star),
+            Some("direct") => Some(Algorithm::Direct),
+            Some(other) => return Err(format!("FOLDBACK_ALGORITHM={other}: auto, star or direct")),
+        };
         let seconds = |name: &str, into: &mut Duration| match variable(name) {
             Some(text) => parse(name, &text, "seconds, at least 1").map(|seconds: u64| {
                 *into = Duration::from_secs(seconds.max(1));
@@ -195,6 +204,7 @@ mod tests {
             ("FOLDBACK", "maybe"),
             ("FOLDBACK_MAX_BYTES", "lots"),
             ("FOLDBACK_MAX_BYTES", "gather=4"),
+            ("FOLDBACK_ALGORITHM", "ring"),
             ("FOLDBACK_WINDOW", "300"),
             ("FOLDBACK_WINDOW", "65536"),
             ("FOLDBACK_NET", "10.0.0.0"),

@@ -16,6 +16,8 @@ mod reference;
 mod admission;
 #[path = "bpf/broadcast.rs"]
 mod broadcast;
+#[path = "bpf/direct.rs"]
+mod direct;
 #[path = "bpf/egress.rs"]
 mod egress;
 #[path = "bpf/fold.rs"]

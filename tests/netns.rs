@@ -16,7 +16,7 @@ use foldback::agent::{Client, Embedded, GroupSpec, Hook, HookChoice, Options, Tc
 use foldback::bindings as b;
 use foldback::wire::cells::{Cells, Mapped};
 use foldback::wire::socket::Sockets;
-use foldback::wire::{Buffers, Identity, Kind, Transfer, Wire};
+use foldback::wire::{Algorithm, Buffers, Identity, Kind, Transfer, Wire};
 use reference::{Rng, element_bytes, fold_all};
 use world::{Meeting, PATIENCE, address, ip, run_hosts, tc};
 
@@ -115,7 +115,7 @@ fn held() -> Vec<String> {
         .collect()
 }
 
-fn host(me: u8, meeting: &Meeting, options: &Options, hooks: &[Hook], tc: Tc) {
+fn host(me: u8, meeting: &Meeting, options: &Options, hooks: &[Hook], tc: Tc, by: Algorithm) {
     let agent = Embedded::start(options.clone()).expect("the agent starts");
     let client = Client::connect(&agent.address()).expect("it answers");
     let members: Vec<Ipv4Addr> = (0..HOSTS).map(address).collect();
@@ -134,7 +134,7 @@ fn host(me: u8, meeting: &Meeting, options: &Options, hooks: &[Hook], tc: Tc) {
     assert_eq!(attached(), (tc == Tc::Clsact, group.hook != Hook::TcIngress));
     let cells = Cells::new(Mapped::new(&group.cells, WINDOW).expect("cells"));
     let sockets = Sockets::new(&members, me.into(), group.port).expect("sockets");
-    let identity = Identity { token: TOKEN, members: HOSTS, me, chunk_bytes };
+    let identity = Identity { token: TOKEN, members: HOSTS, me, chunk_bytes, algorithm: by };
     let mut wire = Wire::new(cells, sockets, identity);
 
     // Every host has its programs before the first HELLO, and has heard all before the first
@@ -193,11 +193,11 @@ fn check_counters(counted: &b::fb_counters) {
     assert_eq!(dropped, 0, "{counted:?}");
 }
 
-fn run(options: Options, hooks: &'static [Hook], tc: Tc) {
+fn run(options: Options, hooks: &'static [Hook], tc: Tc, by: Algorithm) {
     // One at a time: six hosts that poll would only be in each other's way.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    run_hosts(HOSTS, move |me, meeting| host(me, meeting, &options, hooks, tc));
+    run_hosts(HOSTS, move |me, meeting| host(me, meeting, &options, hooks, tc, by));
 }
 
 fn usual_tc() -> Tc {
@@ -207,17 +207,29 @@ fn usual_tc() -> Tc {
 #[test]
 fn hosts_fold_by_tc() {
     let options = Options { hook: HookChoice::Tc, ..Options::default() };
-    run(options, &[Hook::TcIngress], usual_tc());
+    run(options, &[Hook::TcIngress], usual_tc(), Algorithm::Star);
 }
 
 #[test]
 fn hosts_fold_by_xdp() {
     let options = Options { hook: HookChoice::Xdp, ..Options::default() };
-    run(options, &[Hook::XdpNative, Hook::XdpGeneric], usual_tc());
+    run(options, &[Hook::XdpNative, Hook::XdpGeneric], usual_tc(), Algorithm::Star);
 }
 
 #[test]
 fn hosts_fold_by_tc_attached_the_old_way() {
     let options = Options { hook: HookChoice::Tc, force_clsact: true, ..Options::default() };
-    run(options, &[Hook::TcIngress], Tc::Clsact);
+    run(options, &[Hook::TcIngress], Tc::Clsact, Algorithm::Star);
+}
+
+#[test]
+fn hosts_fold_directly_by_tc() {
+    let options = Options { hook: HookChoice::Tc, ..Options::default() };
+    run(options, &[Hook::TcIngress], usual_tc(), Algorithm::Direct);
+}
+
+#[test]
+fn hosts_fold_directly_by_xdp() {
+    let options = Options { hook: HookChoice::Xdp, ..Options::default() };
+    run(options, &[Hook::XdpNative, Hook::XdpGeneric], usual_tc(), Algorithm::Direct);
 }

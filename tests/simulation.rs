@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use foldback::bindings as b;
 use foldback::leaf::fold::fold;
+use foldback::wire::Algorithm::{self, Direct, Star};
 use foldback::wire::cells::Cells;
 use foldback::wire::{Buffers, Identity, Kind, Transfer, Wire};
 use network::{Fault, Network, Rng};
@@ -99,6 +100,7 @@ struct Setting {
     collectives: usize,
     most_bytes: usize,
     window: u32,
+    algorithm: Algorithm,
     xdp: bool,
     fault: Fault,
 }
@@ -110,7 +112,8 @@ fn run(setting: &Setting) -> u64 {
     let network = Network::new(seed, members, window, setting.xdp, setting.fault);
     let mut wires: Vec<_> = (0..members)
         .map(|me| {
-            let identity = Identity { token: 7, members, me, chunk_bytes: CHUNK as u16 };
+            let (chunk_bytes, algorithm) = (CHUNK as u16, setting.algorithm);
+            let identity = Identity { token: 7, members, me, chunk_bytes, algorithm };
             Wire::new(Cells::new(network.memory(me)), network.port(me), identity)
         })
         .collect();
@@ -179,9 +182,17 @@ const GHOSTS: Fault = Fault { loss: 50, duplication: 100, delay: 100, most_delay
 
 #[test]
 fn a_calm_network_needs_no_repair() {
-    for (members, xdp) in [(2, false), (3, true), (8, false), (64, true)] {
+    for (members, algorithm, xdp) in [
+        (2, Star, false),
+        (2, Direct, true),
+        (3, Star, true),
+        (8, Star, false),
+        (8, Direct, false),
+        (64, Star, true),
+    ] {
         let steps = run(&Setting {
             seed: 1,
+            algorithm,
             members,
             collectives: 300,
             most_bytes: 4096,
@@ -203,6 +214,7 @@ fn lost_doubled_and_reordered_frames_are_repaired() {
             collectives: 300,
             most_bytes: 8192,
             window: 256,
+            algorithm: if seed % 3 == 0 { Direct } else { Star },
             xdp: seed % 2 == 0,
             fault: ROUGH,
         });
@@ -218,6 +230,7 @@ fn frames_that_return_after_seconds_do_no_harm() {
             collectives: 1000,
             most_bytes: 3000,
             window: 256,
+            algorithm: if seed % 4 < 2 { Direct } else { Star },
             xdp: seed % 2 == 0,
             fault: GHOSTS,
         });
@@ -233,6 +246,7 @@ fn long_messages_wrap_the_window_many_times() {
             collectives: 12,
             most_bytes: 2 << 20,
             window: 256,
+            algorithm: if seed % 2 == 0 { Direct } else { Star },
             xdp: false,
             fault: ROUGH,
         });

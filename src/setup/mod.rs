@@ -29,7 +29,7 @@ use crate::mpi::pmpi::Handle;
 use crate::wait::Waiter;
 use crate::wire::cells::{Cells, Mapped};
 use crate::wire::socket::Sockets;
-use crate::wire::{Identity, Kind, Transfer, Wire};
+use crate::wire::{Algorithm, Identity, Kind, Transfer, Wire};
 use agent::AgentAccess;
 use exchange::{Failure, exchange};
 use hosts::Layout;
@@ -146,6 +146,7 @@ pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
         members: members.len() as u8,
         me: me as u8,
         chunk_bytes,
+        algorithm: config.shared.algorithm.unwrap_or_else(|| Algorithm::best(members.len())),
     };
     let mut trouble = None;
     let mut member = None;

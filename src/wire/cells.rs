@@ -85,8 +85,8 @@ impl<M: Memory> Cells<M> {
         }
     }
 
-    /// At the aggregator: whether `member`'s contribution to chunk `seq` has been folded.
-    pub fn has_arrived(&self, seq: u64, member: u8) -> bool {
+    /// Members whose contribution to chunk `seq` has been folded here, one bit each.
+    pub fn arrived(&self, seq: u64) -> u64 {
         let cell = self.cell(seq);
         // SAFETY: aligned fields of the memory, written whole by the programs.
         let (holds, arrived) = unsafe {
@@ -95,7 +95,7 @@ impl<M: Memory> Cells<M> {
                 AtomicU64::from_ptr(&raw mut (*cell).arrived).load(Ordering::Acquire),
             )
         };
-        holds == seq && arrived >> member & 1 == 1
+        if holds == seq { arrived } else { 0 }
     }
 
     /// Puts this host's contribution to a chunk that another host aggregates into its cell, from

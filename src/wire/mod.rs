@@ -23,6 +23,8 @@ pub use transfer::{Buffers, Kind, Transfer};
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::bindings as b;
 use cells::{Cells, Memory};
 
@@ -30,6 +32,25 @@ use cells::{Cells, Memory};
 pub trait Fabric {
     /// Sends `frame` and `payload` towards `member`.
     fn send(&mut self, member: u8, frame: &b::fb_frame, payload: &[u8]);
+}
+
+/// Where a fold to all is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Algorithm {
+    /// At one member for each chunk, which sends the result to all: two ways over the wire, and two
+    /// frames for each member but one.
+    Star,
+    /// At every member, to which all others send their contribution: one way over the wire, and a
+    /// frame for each pair of members in both directions.
+    Direct,
+}
+
+impl Algorithm {
+    /// Two members send as many frames either way, so they take the shorter one. With more, `Star`:
+    /// of 3 members and up `Direct` sends more frames.
+    pub fn best(members: usize) -> Self {
+        if members == 2 { Self::Direct } else { Self::Star }
+    }
 }
 
 /// Who we are in which group.
@@ -43,6 +64,8 @@ pub struct Identity {
     pub me: u8,
     /// Most payload of a frame, a multiple of 8.
     pub chunk_bytes: u16,
+    /// How folds to all go, alike on all members.
+    pub algorithm: Algorithm,
 }
 
 /// How long to wait before asking for a missing chunk, at first and at most.
@@ -195,10 +218,10 @@ impl<M: Memory, F: Fabric> Wire<M, F> {
         self.next_seq - self.last_sync > self.cells.window() / 2
     }
 
-    /// Contributes to a star chunk.
+    /// Contributes to a chunk that is folded.
     fn contribute(&mut self, mut frame: b::fb_frame, payload: &[u8]) {
         frame.length = payload.len() as u16;
-        if frame.target == self.identity.me {
+        if frame.target == self.identity.me || u32::from(frame.flags) == b::FB_FLAG_DIRECT {
             self.fabric.send(self.other(), &frame, payload);
         } else {
             let posted = self.cells.post_contribution(&frame, payload);
@@ -258,19 +281,20 @@ impl<M: Memory, F: Fabric> Wire<M, F> {
         }
     }
 
-    /// Asks `target` for what it holds of chunk `seq`.
-    fn ask(&mut self, seq: u64, target: u8) {
+    /// Asks `target` for what it holds of chunk `seq`, whose frames have these flags.
+    fn ask(&mut self, seq: u64, target: u8, flags: u8) {
         self.asked += 1;
-        let frame = b::fb_frame { seq, target, ..self.frame(b::FB_KIND_PULL) };
+        let frame = b::fb_frame { seq, target, flags, ..self.frame(b::FB_KIND_PULL) };
         let to = if target == self.identity.me { self.other() } else { target };
         self.fabric.send(to, &frame, &[]);
     }
 
     fn ask_for_sync(&mut self, seq: u64) {
         let target = SYNC_AGGREGATOR;
-        if target == self.identity.me && !self.cells.has_arrived(seq, target) {
-            self.contribute(self.sync_frame(seq), &[]);
+        let frame = self.sync_frame(seq);
+        if target == self.identity.me && self.cells.arrived(seq) >> target & 1 == 0 {
+            self.contribute(frame, &[]);
         }
-        self.ask(seq, target);
+        self.ask(seq, target, frame.flags);
     }
 }

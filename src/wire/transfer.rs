@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::cells::Memory;
-use super::{Fabric, IN_FLIGHT, Wire};
+use super::{Algorithm, Fabric, IN_FLIGHT, Wire};
 use crate::bindings as b;
 
 /// What a transfer does. `root` is a member.
@@ -120,9 +120,12 @@ impl<M: Memory, F: Fabric> Wire<M, F> {
     fn chunk_frame(&self, transfer: &Transfer, seq: u64, range: &Range<usize>) -> b::fb_frame {
         let index = transfer.first + range.start / usize::from(self.identity.chunk_bytes);
         let (kind, target, flags) = match transfer.kind {
-            Kind::FoldToAll => {
-                (b::FB_KIND_CONTRIBUTION, self.aggregator(index), b::FB_FLAG_RESULT_TO_ALL)
-            }
+            Kind::FoldToAll => match self.identity.algorithm {
+                Algorithm::Direct => (b::FB_KIND_CONTRIBUTION, 0, b::FB_FLAG_DIRECT),
+                Algorithm::Star => {
+                    (b::FB_KIND_CONTRIBUTION, self.aggregator(index), b::FB_FLAG_RESULT_TO_ALL)
+                }
+            },
             Kind::FoldToRoot(root) => (b::FB_KIND_CONTRIBUTION, root, 0),
             Kind::Broadcast(root) => (b::FB_KIND_BROADCAST, root, 0),
         };
@@ -193,11 +196,22 @@ impl<M: Memory, F: Fabric> Wire<M, F> {
                 continue;
             }
             let frame = self.chunk_frame(transfer, *seq, range);
-            let own = frame.target == self.identity.me;
-            if own && !self.cells.has_arrived(*seq, frame.target) {
+            let (own, arrived) = (frame.target == self.identity.me, self.cells.arrived(*seq));
+            if u32::from(frame.flags) == b::FB_FLAG_DIRECT {
+                // Whoever misses ours does not ask for it: only we can send it again, and whoever
+                // has all can tell the result.
+                self.contribute(frame, buffers.read(range.clone()));
+                for member in (0..self.identity.members).filter(|m| arrived >> m & 1 == 0) {
+                    if member != self.identity.me {
+                        self.ask(*seq, member, frame.flags);
+                    }
+                }
+                continue;
+            }
+            if own && arrived >> frame.target & 1 == 0 {
                 self.contribute(frame, buffers.read(range.clone()));
             }
-            self.ask(*seq, frame.target);
+            self.ask(*seq, frame.target, frame.flags);
         }
         if let Some(seq) = self.open_sync.filter(|seq| !self.cells.is_ready(*seq)) {
             self.ask_for_sync(seq);

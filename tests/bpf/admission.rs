@@ -35,7 +35,7 @@ fn frames_of_each_kind_come_in() {
 }
 
 /// What no frame may be like, on its way in or out.
-const MALFORMED: [Spoiled; 18] = [
+const MALFORMED: [Spoiled; 19] = [
     ("older version", |p| p.frame.version = 0),
     ("newer version", |p| p.frame.version = b::FB_WIRE_VERSION as u8 + 1),
     ("no kind", |p| p.frame.kind = 0),
@@ -46,7 +46,8 @@ const MALFORMED: [Spoiled; 18] = [
     ("no member's target", |p| p.frame.target = 3),
     ("greatest target", |p| p.frame.target = u8::MAX),
     ("no sequence number", |p| p.frame.seq = 0),
-    ("unknown flag", |p| p.frame.flags |= 2),
+    ("flags that exclude each other", |p| p.frame.flags |= 2),
+    ("unknown flag", |p| p.frame.flags |= 4),
     ("top flag", |p| p.frame.flags |= 0x80),
     ("less length than the datagram", |p| p.frame.length -= 4),
     ("more length than the datagram", |p| p.frame.length += 4),

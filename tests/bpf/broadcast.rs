@@ -7,7 +7,7 @@ use crate::namespace::{Peer, in_namespace};
 use crate::star::data;
 
 /// From member 2. The window of whoever has not begun yet begins at 0.
-const BROADCAST: Chunk = Chunk { seq: 4, op: 0, element: 0, target: 2, to_all: false, consumed: 3 };
+const BROADCAST: Chunk = Chunk { seq: 4, op: 0, element: 0, target: 2, flags: 0, consumed: 3 };
 
 #[test]
 fn the_roots_frame_goes_out_to_all_others() {

@@ -2,7 +2,7 @@
 
 use foldback::bindings as b;
 
-use crate::host::{Chunk, Host, TC_NEXT, TC_REDIRECT, TC_TAKEN, XDP_DROP, XDP_PASS};
+use crate::host::{Chunk, Host, TC_NEXT, TC_REDIRECT, TC_TAKEN, TO_ALL, XDP_DROP, XDP_PASS};
 use crate::namespace::{Peer, in_namespace};
 use crate::reference::{Rng, fold_all};
 use crate::star::data;
@@ -23,7 +23,7 @@ fn every_fold(run: impl Fn(&Host, Chunk, &[Vec<u8>])) {
                 let inputs: Vec<_> = (0..MEMBERS).map(|_| rng.elements(element, length)).collect();
                 host.set_consumed(seq);
                 seq += 1;
-                let chunk = Chunk { seq, op, element, target: 0, to_all: true, consumed: seq - 1 };
+                let chunk = Chunk { seq, op, element, target: 0, flags: TO_ALL, consumed: seq - 1 };
                 run(&host, chunk, &inputs);
                 let cell = host.cell(seq);
                 assert_eq!(cell.ready, seq);

@@ -26,9 +26,13 @@ pub struct Chunk {
     pub op: u8,
     pub element: u8,
     pub target: u8,
-    pub to_all: bool,
+    /// `enum fb_flag`.
+    pub flags: u8,
     pub consumed: u64,
 }
+
+/// The result goes to all.
+pub const TO_ALL: u8 = b::FB_FLAG_RESULT_TO_ALL as u8;
 
 /// A sum of 32-bit integers that member 0 aggregates for all.
 pub const SUM: Chunk = Chunk {
@@ -36,7 +40,7 @@ pub const SUM: Chunk = Chunk {
     op: b::FB_OP_SUM as u8,
     element: b::FB_TYPE_I32 as u8,
     target: 0,
-    to_all: true,
+    flags: TO_ALL,
     consumed: 0,
 };
 
@@ -51,7 +55,7 @@ impl Chunk {
             seq: self.seq,
             consumed: self.consumed,
             target: self.target,
-            flags: if self.to_all { b::FB_FLAG_RESULT_TO_ALL as u8 } else { 0 },
+            flags: self.flags,
             ..Default::default()
         }
     }
@@ -144,12 +148,12 @@ impl Host {
     }
 
     pub fn pull(&self, source: u8, chunk: Chunk) -> Packet {
-        let bare = Chunk { op: 0, element: 0, to_all: false, ..chunk };
+        let bare = Chunk { op: 0, element: 0, flags: 0, ..chunk };
         self.any(b::FB_KIND_PULL, source, bare, &[])
     }
 
     pub fn hello(&self, source: u8) -> Packet {
-        let bare = Chunk { seq: 1, op: 0, element: 0, to_all: false, consumed: 0, target: 0 };
+        let bare = Chunk { seq: 1, op: 0, element: 0, flags: 0, consumed: 0, target: 0 };
         self.any(b::FB_KIND_HELLO, source, bare, &[])
     }
 
@@ -164,7 +168,7 @@ impl Host {
 
     /// The PULL that they must send.
     pub fn sent_pull(&self, to: u8, chunk: Chunk) -> Vec<u8> {
-        let bare = Chunk { op: 0, element: 0, to_all: false, consumed: 0, ..chunk };
+        let bare = Chunk { op: 0, element: 0, flags: 0, consumed: 0, ..chunk };
         self.sent(to, b::FB_KIND_PULL, bare, &[])
     }
 
@@ -204,7 +208,7 @@ impl Host {
                 type_: chunk.element,
                 target: chunk.target,
                 length: payload.len() as u16,
-                flags: u8::from(chunk.to_all) * b::FB_FLAG_RESULT_TO_ALL as u8,
+                flags: chunk.flags,
                 fanned_out: 1,
                 ..*cell
             };

@@ -110,7 +110,7 @@ fn only_the_aggregator_tells_a_result() {
 #[test]
 fn a_broadcast_is_sent_again_by_its_root_alone() {
     in_namespace(|| {
-        let chunk = Chunk { op: 0, element: 0, to_all: false, consumed: 0, ..THEIRS };
+        let chunk = Chunk { op: 0, element: 0, flags: 0, consumed: 0, ..THEIRS };
         let (root, peer) = (Host::new(4, 1), Peer::listen());
         root.post_broadcast(chunk, b"to whom it concerns");
         let verdict = root.ingress(&root.pull(3, chunk));

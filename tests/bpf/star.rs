@@ -100,7 +100,7 @@ fn a_barrier_is_a_fold_of_nothing() {
 fn a_result_for_the_root_alone_goes_to_nobody() {
     in_namespace(|| {
         let (host, peer) = (Host::new(2, 0), Peer::listen());
-        let reduce = Chunk { to_all: false, ..SUM };
+        let reduce = Chunk { flags: 0, ..SUM };
         taken(&host.egress(&host.contribution(0, reduce, &ints(&[1]))));
         taken(&host.ingress(&host.contribution(1, reduce, &ints(&[2]))));
         assert_eq!((host.cell(1).ready, data(&host.cell(1), 4)), (1, ints(&[3])));
@@ -227,7 +227,7 @@ fn a_contribution_unlike_the_others_is_dropped() {
             ("op", host.contribution(2, Chunk { op: b::FB_OP_MIN as u8, ..SUM }, &ints(&[1, 2]))),
             ("type", host.contribution(2, Chunk { element: 5, ..SUM }, &ints(&[1, 2]))),
             ("length", host.contribution(2, SUM, &ints(&[1]))),
-            ("to all", host.contribution(2, Chunk { to_all: false, ..SUM }, &ints(&[1, 2]))),
+            ("to all", host.contribution(2, Chunk { flags: 0, ..SUM }, &ints(&[1, 2]))),
             ("nothing", host.contribution(2, SUM, &[])),
         ];
         for (what, packet) in spoiled {
@@ -281,7 +281,7 @@ fn a_result_that_does_not_fit_what_was_posted_is_dropped() {
             host.result(0, Chunk { op: b::FB_OP_MAX as u8, ..SUM }, &ints(&[7])),
             host.result(0, Chunk { element: 5, ..SUM }, &ints(&[7])),
             host.result(0, SUM, &ints(&[7, 8])),
-            host.result(0, Chunk { to_all: false, ..SUM }, &ints(&[7])),
+            host.result(0, Chunk { flags: 0, ..SUM }, &ints(&[7])),
             host.result(1, Chunk { target: 1, ..SUM }, &ints(&[7])),
             host.broadcast(0, SUM, &ints(&[7])),
         ] {

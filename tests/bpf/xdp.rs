@@ -65,7 +65,7 @@ fn a_result_that_tc_never_got_to_send_goes_out_when_asked_for() {
 fn a_fold_that_is_sent_to_nobody_ends_in_xdp() {
     in_namespace(|| {
         let host = Host::new(2, 0);
-        let reduce = Chunk { to_all: false, ..SUM };
+        let reduce = Chunk { flags: 0, ..SUM };
         host.egress(&host.contribution(0, reduce, &ints(&[1])));
         assert_eq!(host.xdp(&host.contribution(1, reduce, &ints(&[2]))).code, XDP_DROP);
         assert_eq!((host.cell(1).ready, data(&host.cell(1), 4)), (1, ints(&[3])));

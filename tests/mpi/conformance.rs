@@ -1,6 +1,6 @@
 //! Random collectives, every answer compared bit for bit with a reference.
 
-use crate::harness::{Job, Mpi, Outcome, long, turn};
+use crate::harness::{Job, Mpi, Outcome, turn};
 
 const ALL: &[&str] = &["Allreduce", "Reduce", "Bcast", "Barrier"];
 
@@ -68,6 +68,19 @@ fn the_real_mpis_answers_are_the_same_but_for_their_known_errors() {
     }
 }
 
+/// What `auto` does not choose.
+#[test]
+fn either_algorithm_serves_any_number_of_hosts() {
+    let _turn = turn();
+    for (hosts, ranks, algorithm, hook) in
+        [(2, 1, "star", "tc"), (4, 1, "direct", "tc"), (3, 2, "direct", "xdp")]
+    {
+        let job = fold_all(Job::new(Mpi::Open, hosts)).ranks_per_host(ranks);
+        let job = job.env("FOLDBACK_ALGORITHM", algorithm).env("FOLDBACK_HOOK", hook);
+        check(job, 1000, 13, &["--big-every", "200"]).assert_folded(ALL);
+    }
+}
+
 #[test]
 fn calls_beyond_the_limit_go_to_mpi() {
     let _turn = turn();
@@ -100,5 +113,5 @@ fn hosts_of_unlike_numbers_of_ranks_agree_on_large_messages() {
 fn a_hundred_thousand_calls_on_four_hosts() {
     let _turn = turn();
     let job = fold_all(Job::new(Mpi::Open, 4)).timeout(900);
-    check(job, long(100_000), 8, &["--big-every", "2000"]).assert_folded(ALL);
+    check(job, 100_000, 8, &["--big-every", "2000"]).assert_folded(ALL);
 }

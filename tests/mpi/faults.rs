@@ -1,6 +1,6 @@
 //! Networks that lose, double, reorder and spoil frames.
 
-use crate::harness::{Job, Mpi, long, turn};
+use crate::harness::{Job, Mpi, turn};
 
 const SMALL_FAULTS: &[&str] = &["--loss", "1%", "--dup", "1%", "--reorder", "1%"];
 
@@ -34,25 +34,31 @@ fn ten_thousand_collectives_of_mpich_survive() {
 #[test]
 #[ignore = "long: 100,000 calls"]
 fn a_hundred_thousand_collectives_survive_by_tc() {
-    soak(Job::new(Mpi::Open, 4).env("FOLDBACK_HOOK", "tc").timeout(900), long(100_000));
+    soak(Job::new(Mpi::Open, 4).env("FOLDBACK_HOOK", "tc").timeout(900), 100_000);
 }
 
 #[test]
 #[ignore = "long: 100,000 calls"]
 fn a_hundred_thousand_collectives_survive_by_xdp() {
-    soak(Job::new(Mpi::Open, 3).env("FOLDBACK_HOOK", "xdp").timeout(900), long(100_000));
+    soak(Job::new(Mpi::Open, 3).env("FOLDBACK_HOOK", "xdp").timeout(900), 100_000);
+}
+
+#[test]
+#[ignore = "long: 100,000 calls"]
+fn a_hundred_thousand_collectives_by_the_other_algorithm_survive() {
+    soak(Job::new(Mpi::Open, 4).env("FOLDBACK_ALGORITHM", "direct").timeout(900), 100_000);
 }
 
 #[test]
 #[ignore = "long: 100,000 calls"]
 fn a_hundred_thousand_collectives_of_several_ranks_a_host_survive() {
-    soak(Job::new(Mpi::Open, 2).ranks_per_host(2).timeout(900), long(100_000));
+    soak(Job::new(Mpi::Open, 2).ranks_per_host(2).timeout(900), 100_000);
 }
 
 #[test]
 #[ignore = "long: 100,000 calls"]
 fn a_hundred_thousand_collectives_of_mpich_survive() {
-    soak(Job::new(Mpi::Mpich, 2).timeout(900), long(100_000));
+    soak(Job::new(Mpi::Mpich, 2).timeout(900), 100_000);
 }
 
 /// Of any size, with far more faults than any network has.

@@ -274,12 +274,3 @@ impl Outcome {
         );
     }
 }
-
-/// So many calls, or a tenth where only a slice of the long tests shall run.
-pub fn long(calls: u64) -> u64 {
-    match std::env::var("FOLDBACK_TEST_LONG").as_deref() {
-        Ok("slice") => calls / 10,
-        Ok(other) => panic!("FOLDBACK_TEST_LONG={other}: only \"slice\" is known"),
-        Err(_) => calls,
-    }
-}

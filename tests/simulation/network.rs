@@ -185,17 +185,24 @@ impl State {
         self.cell(me, frame, payload, true);
     }
 
+    fn fan_out(&mut self, me: u8, frame: &b::fb_frame, payload: &[u8]) {
+        for to in (0..self.hosts.len() as u8).filter(|to| *to != me) {
+            self.carry(to, frame, payload);
+        }
+    }
+
     /// As in `bpf/tc.bpf.h`.
     fn egress(&mut self, me: u8, to: u8, frame: &b::fb_frame, payload: &[u8]) {
+        let direct = u32::from(frame.flags) == b::FB_FLAG_DIRECT;
         match u32::from(frame.kind) {
+            b::FB_KIND_CONTRIBUTION if direct => {
+                self.cell(me, frame, payload, true);
+                self.fan_out(me, frame, payload);
+            }
             b::FB_KIND_CONTRIBUTION | b::FB_KIND_PULL if frame.target == me => {
                 self.cell(me, frame, payload, true);
             }
-            b::FB_KIND_BROADCAST => {
-                for to in (0..self.hosts.len() as u8).filter(|to| *to != me) {
-                    self.carry(to, frame, payload);
-                }
-            }
+            b::FB_KIND_BROADCAST => self.fan_out(me, frame, payload),
             _ => self.carry(to, frame, payload),
         }
     }

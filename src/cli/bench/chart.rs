@@ -54,7 +54,7 @@ fn draw_into(svg: &mut String, points: &[&Point], collective: &str, mpi: &str) -
     chart
         .configure_mesh()
         .x_desc("message size")
-        .y_desc("median latency, microseconds")
+        .y_desc("mean latency, microseconds")
         .x_label_formatter(&|bytes| readable_bytes(*bytes))
         .y_label_formatter(&|time| format!("{time}"))
         .light_line_style(WHITE)
@@ -118,6 +118,7 @@ mod tests {
             ratio: 1.0,
             ratio_min: 1.0,
             ratio_max: 1.0,
+            slowest_ratio: 1.0,
         }
     }
 

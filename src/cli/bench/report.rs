@@ -8,12 +8,12 @@ use super::samples::Point;
 /// The summary, for other tools.
 pub fn csv(points: &[Point]) -> String {
     let mut text = "collective,hosts,bytes,mpi_us,foldback_us,mpi_p99_us,foldback_p99_us,\
-                    ratio,ratio_min,ratio_max\n"
+                    ratio,ratio_min,ratio_max,slowest_ratio\n"
         .to_owned();
     for p in points {
         let _ = writeln!(
             text,
-            "{},{},{},{:.2},{:.2},{:.2},{:.2},{:.3},{:.3},{:.3}",
+            "{},{},{},{:.2},{:.2},{:.2},{:.2},{:.3},{:.3},{:.3},{:.3}",
             p.collective,
             p.hosts,
             p.bytes,
@@ -23,7 +23,8 @@ pub fn csv(points: &[Point]) -> String {
             p.foldback_p99,
             p.ratio,
             p.ratio_min,
-            p.ratio_max
+            p.ratio_max,
+            p.slowest_ratio
         );
     }
     text
@@ -32,15 +33,17 @@ pub fn csv(points: &[Point]) -> String {
 /// The summary, for readers.
 pub fn markdown(points: &[Point], machine: &[String], mpi: &str, folded: &Folded) -> String {
     let mut text = String::new();
-    let _ =
-        writeln!(text, "Microseconds, median over rounds of the median call (99th percentile).");
-    let _ = writeln!(text, "Ratio: median of the rounds' ratios (least to greatest).\n");
-    let _ = writeln!(text, "| collective | hosts | bytes | {mpi} | foldback | ratio |");
-    let _ = writeln!(text, "|---|---:|---:|---:|---:|---:|");
+    text.push_str(
+        "Microseconds as the OSU micro-benchmarks count them, the mean over calls and ranks: median \
+         over rounds (in brackets the 99th percentile on the slowest rank). Ratio: median of the \
+         rounds' ratios (least to greatest); then that of the median call on the slowest rank.\n\n",
+    );
+    let _ = writeln!(text, "| collective | hosts | bytes | {mpi} | foldback | ratio | slowest |");
+    let _ = writeln!(text, "|---|---:|---:|---:|---:|---:|---:|");
     for p in points {
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} ({}) | {} ({}) | **{:.2}** ({:.2} to {:.2}) |",
+            "| {} | {} | {} | {} ({}) | {} ({}) | **{:.2}** ({:.2} to {:.2}) | {:.2} |",
             p.collective,
             p.hosts,
             if p.collective == "barrier" { "-".to_owned() } else { p.bytes.to_string() },
@@ -50,7 +53,8 @@ pub fn markdown(points: &[Point], machine: &[String], mpi: &str, folded: &Folded
             microseconds(p.foldback_p99),
             p.ratio,
             p.ratio_min,
-            p.ratio_max
+            p.ratio_max,
+            p.slowest_ratio
         );
     }
     let _ = writeln!(text);

@@ -28,6 +28,7 @@ struct Sample {
 
 const MEDIAN: usize = 1;
 const P99: usize = 2;
+const MEAN: usize = 3;
 
 /// A collective, a size and a number of hosts: both ways, over all rounds.
 #[derive(Debug, PartialEq)]
@@ -35,16 +36,19 @@ pub struct Point {
     pub collective: String,
     pub bytes: u64,
     pub hosts: u64,
-    /// Medians over the rounds of the runs' medians, in microseconds.
+    /// What the OSU micro-benchmarks print, in microseconds: the mean over calls and ranks. Of the
+    /// rounds' means, the median.
     pub mpi: f64,
     pub foldback: f64,
-    /// Likewise of their 99th percentiles.
+    /// Likewise the 99th percentile of calls, as long as they took on the slowest rank.
     pub mpi_p99: f64,
     pub foldback_p99: f64,
-    /// Median, least and greatest of the rounds' ratios.
+    /// Median, least and greatest of the rounds' ratios of means.
     pub ratio: f64,
     pub ratio_min: f64,
     pub ratio_max: f64,
+    /// Median of the rounds' ratios of the median call on the slowest rank.
+    pub slowest_ratio: f64,
 }
 
 impl Samples {
@@ -116,24 +120,28 @@ impl Point {
         let times = |mode, which: usize| -> Vec<f64> {
             lines.iter().filter(|line| line.mode == mode).map(|line| line.times[which]).collect()
         };
-        let mut ratios: Vec<f64> = Vec::new();
-        for with in lines.iter().filter(|line| line.mode == Mode::Foldback) {
-            let partner = lines.iter().find(|l| l.mode == Mode::Mpi && l.round == with.round);
-            if let Some(without) = partner {
-                ratios.push(without.times[MEDIAN] / with.times[MEDIAN]);
-            }
-        }
+        let ratios = |which: usize| -> Vec<f64> {
+            let with = lines.iter().filter(|line| line.mode == Mode::Foldback);
+            with.filter_map(|with| {
+                let without =
+                    lines.iter().find(|l| l.mode == Mode::Mpi && l.round == with.round)?;
+                Some(without.times[which] / with.times[which])
+            })
+            .collect()
+        };
+        let of_means = ratios(MEAN);
         Some(Self {
             collective: collective.to_owned(),
             bytes,
             hosts,
-            mpi: median(times(Mode::Mpi, MEDIAN))?,
-            foldback: median(times(Mode::Foldback, MEDIAN))?,
+            mpi: median(times(Mode::Mpi, MEAN))?,
+            foldback: median(times(Mode::Foldback, MEAN))?,
             mpi_p99: median(times(Mode::Mpi, P99))?,
             foldback_p99: median(times(Mode::Foldback, P99))?,
-            ratio_min: ratios.iter().copied().reduce(f64::min)?,
-            ratio_max: ratios.iter().copied().reduce(f64::max)?,
-            ratio: median(ratios)?,
+            ratio_min: of_means.iter().copied().reduce(f64::min)?,
+            ratio_max: of_means.iter().copied().reduce(f64::max)?,
+            ratio: median(of_means)?,
+            slowest_ratio: median(ratios(MEDIAN))?,
         })
     }
 }
@@ -162,7 +170,7 @@ mod tests {
         let mut samples = Samples::default();
         for (round, mpi, foldback) in [(0, 10.0, 5.0), (1, 40.0, 10.0), (2, 12.0, 4.0)] {
             for (mode, time) in [(Mode::Mpi, mpi), (Mode::Foldback, foldback)] {
-                let csv = format!("{HEADER}\nallreduce,4,2,1000,1.0,{time},99.0,2.0\n");
+                let csv = format!("{HEADER}\nallreduce,4,2,1000,1.0,7.0,99.0,{time}\n");
                 samples.add(round, 2, mode, &csv).unwrap();
             }
         }
@@ -170,6 +178,7 @@ mod tests {
         assert_eq!(points.len(), 1);
         assert_eq!((points[0].mpi, points[0].foldback), (12.0, 5.0));
         assert_eq!((points[0].ratio_min, points[0].ratio, points[0].ratio_max), (2.0, 3.0, 4.0));
+        assert_eq!(points[0].slowest_ratio, 1.0);
     }
 
     #[test]
