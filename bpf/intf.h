@@ -86,7 +86,7 @@ struct fb_control {
 	X(frames_out, "frames sent to the wire, by the shim or by the programs")                   \
 	X(contributions_folded, "contributions folded in the kernel")                              \
 	X(chunks_completed, "chunks whose last contribution was folded here")                      \
-	X(fan_outs, "results, broadcasts and direct contributions sent to all members")                                  \
+	X(fan_outs, "results, broadcasts and direct contributions sent to all members")            \
 	X(deposited, "results and broadcasts put into a cell")                                     \
 	X(duplicates, "frames that said what was known already")                                   \
 	X(retransmissions, "results, broadcasts and contributions sent again")                     \

@@ -97,10 +97,16 @@ fn fabric_batch(lab: &Lab) -> String {
 }
 
 fn configure_host(lab: &Lab, index: usize) -> Result<()> {
-    let batch = format!(
+    let mut batch = format!(
         "link set lo up\naddr add {}/24 brd + dev eth0\nlink set eth0 up\n",
         Lab::address(index)
     );
+    // All network namespaces share the kernel's table of neighbours, which is too small for what 64
+    // hosts may learn of each other; permanent entries are not limited.
+    for other in (0..lab.hosts).filter(|other| *other != index) {
+        let (address, mac) = (Lab::address(other), mac(0, other));
+        let _ = writeln!(batch, "neigh add {address} lladdr {mac} dev eth0 nud permanent");
+    }
     tool::run("ip", &["-batch", "-"], &batch)?;
     if let Some(rate) = &lab.settings.rate {
         tool::run("tc", &["-batch", "-"], &shaper("eth0", rate, HOST_QUEUE))?;

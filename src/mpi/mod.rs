@@ -126,24 +126,21 @@ impl Mpi {
 
     /// Starts gathering `mine` of every rank of `comm`, all of one length, at all.
     pub fn start_gather(&self, comm: Handle, mine: Vec<u8>) -> Gather<'_> {
-        let mut all = vec![0; mine.len() * self.size(comm)];
-        let mut request: u64 = 0;
-        let (bytes, byte) = (mine.len() as c_int, self.abi.byte);
+        let all = vec![0; mine.len() * self.size(comm)];
+        let mut gather = Gather { mpi: self, comm, mine, all, request: 0, stage: Stage::Gathering };
+        let (bytes, byte) = (gather.mine.len() as c_int, self.abi.byte);
         // SAFETY: both buffers are owned by the result and do not move (heap) until the request is
         // over, which `Gather` sees to.
         let code = unsafe {
-            (self.pmpi.iallgather)(
-                mine.as_ptr().cast(),
-                bytes,
-                byte,
-                all.as_mut_ptr().cast(),
-                bytes,
-                byte,
-                comm,
-                &raw mut request,
-            )
+            let (from, to) = (gather.mine.as_ptr(), gather.all.as_mut_ptr());
+            let request = &raw mut gather.request;
+            let (from, to) = (from.cast(), to.cast());
+            (self.pmpi.igather)(from, bytes, byte, to, bytes, byte, 0, comm, request)
         };
-        Gather { mpi: self, mine, all, request, failed: code != 0, over: code != 0 }
+        if code != 0 {
+            gather.stage = Stage::Failed;
+        }
+        gather
     }
 
     /// Ends the job, for a reason already told.
@@ -203,38 +200,59 @@ impl Mpi {
     }
 }
 
-/// A gather under way.
+/// A gather under way: to rank 0, and from there to all. Not MPI_Iallgather, for which Open MPI
+/// connects every rank to every other.
 pub struct Gather<'a> {
     mpi: &'a Mpi,
+    comm: Handle,
     mine: Vec<u8>,
     all: Vec<u8>,
     request: u64,
-    failed: bool,
-    over: bool,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Gathering,
+    Spreading,
+    Over,
+    Failed,
 }
 
 impl Gather<'_> {
     /// Whether it is over; drives the MPI's progress.
     pub fn is_over(&mut self) -> bool {
-        if !self.over {
-            let mut flag: c_int = 0;
-            // SAFETY: our own request; one int is written, the status is ignored.
-            let code = unsafe {
-                let status = self.mpi.abi.status_ignore as *mut c_void;
-                (self.mpi.pmpi.test)(&raw mut self.request, &raw mut flag, status)
-            };
-            self.failed |= code != 0;
-            self.over = flag != 0 || self.failed;
+        if matches!(self.stage, Stage::Over | Stage::Failed) {
+            return true;
         }
-        self.over
+        let (mut flag, status): (c_int, _) = (0, self.mpi.abi.status_ignore as *mut c_void);
+        // SAFETY: our own request; one int is written, the status is ignored.
+        let code = unsafe { (self.mpi.pmpi.test)(&raw mut self.request, &raw mut flag, status) };
+        self.stage = match self.stage {
+            _ if code != 0 => Stage::Failed,
+            stage if flag == 0 => stage,
+            Stage::Gathering => self.spread(),
+            _ => Stage::Over,
+        };
+        matches!(self.stage, Stage::Over | Stage::Failed)
+    }
+
+    fn spread(&mut self) -> Stage {
+        let Ok(bytes) = c_int::try_from(self.all.len()) else { return Stage::Failed };
+        let (all, byte) = (self.all.as_mut_ptr().cast(), self.mpi.abi.byte);
+        // SAFETY: as for the gather.
+        let code = unsafe {
+            (self.mpi.pmpi.ibcast)(all, bytes, byte, 0, self.comm, &raw mut self.request)
+        };
+        if code == 0 { Stage::Spreading } else { Stage::Failed }
     }
 
     /// Every rank's bytes, in rank order; `None` if the MPI failed. Panics if it is not over.
     pub fn finish(mut self) -> Option<Vec<Vec<u8>>> {
-        assert!(self.over, "the gather is still under way");
-        if self.failed {
+        if self.stage == Stage::Failed {
             return None;
         }
+        assert!(self.stage == Stage::Over, "the gather is still under way");
         let all = std::mem::take(&mut self.all);
         Some(all.chunks(self.mine.len().max(1)).map(<[u8]>::to_vec).collect())
     }
@@ -242,7 +260,7 @@ impl Gather<'_> {
 
 impl Drop for Gather<'_> {
     fn drop(&mut self) {
-        if !self.over {
+        if matches!(self.stage, Stage::Gathering | Stage::Spreading) {
             // The MPI may still write there.
             std::mem::forget(std::mem::take(&mut self.mine));
             std::mem::forget(std::mem::take(&mut self.all));

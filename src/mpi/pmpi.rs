@@ -51,7 +51,8 @@ pmpi! {
     reduce = c"PMPI_Reduce"(Buf, MutBuf, c_int, Handle, Handle, c_int, Handle);
     bcast = c"PMPI_Bcast"(MutBuf, c_int, Handle, c_int, Handle);
     barrier = c"PMPI_Barrier"(Handle);
-    iallgather = c"PMPI_Iallgather"(Buf, c_int, Handle, MutBuf, c_int, Handle, Handle, Out);
+    igather = c"PMPI_Igather"(Buf, c_int, Handle, MutBuf, c_int, Handle, c_int, Handle, Out);
+    ibcast = c"PMPI_Ibcast"(MutBuf, c_int, Handle, c_int, Handle, Out);
     test = c"PMPI_Test"(Out, *mut c_int, *mut c_void);
     iprobe = c"PMPI_Iprobe"(c_int, c_int, Handle, *mut c_int, *mut c_void);
     comm_rank = c"PMPI_Comm_rank"(Handle, *mut c_int);

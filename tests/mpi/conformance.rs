@@ -108,6 +108,14 @@ fn hosts_of_unlike_numbers_of_ranks_agree_on_large_messages() {
     }
 }
 
+/// The most hosts that a group may have.
+#[test]
+fn sixty_four_hosts_fold() {
+    let _turn = turn();
+    let job = fold_all(Job::new(Mpi::Open, 64)).timeout(300);
+    check(job, 60, 14, &[]).assert_folded(ALL);
+}
+
 #[test]
 #[ignore = "long: 100,000 calls"]
 fn a_hundred_thousand_calls_on_four_hosts() {
