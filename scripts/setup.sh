@@ -6,13 +6,15 @@
 #   scripts/setup.sh kernels    that, and what scripts/test-kernels.sh needs
 set -eu
 
-# BPF: compiler, its headers, and libelf and zlib to link statically; libclang for bindgen.
+# BPF: compiler, its headers, and libelf, zlib; libclang for bindgen.
 packages="gcc make pkg-config clang llvm clang-format libclang-dev libelf-dev zlib1g-dev"
 packages="$packages libbpf-dev linux-libc-dev"
 # Both MPIs, as Debian ships them.
 packages="$packages openmpi-bin libopenmpi-dev mpich libmpich-dev gfortran"
 # The lab, and looking into it.
 packages="$packages iproute2 ethtool bpftool gdb"
+# make demo
+packages="$packages python3"
 # make lint
 packages="$packages shellcheck"
 
