@@ -165,7 +165,7 @@ fn host(me: u8, meeting: &Meeting, options: &Options, hooks: &[Hook], tc: Tc, by
         }
     }
     wait("farewell", meeting, || wire.farewell(Instant::now));
-    check_counters(&client.counters(group.slot).expect("counters"));
+    check_counters(&client.counters(group.slot).expect("counters"), by);
 
     meeting.meet();
     client.destroy_group(group.slot).expect("it was there");
@@ -177,13 +177,14 @@ fn host(me: u8, meeting: &Meeting, options: &Options, hooks: &[Hook], tc: Tc, by
 }
 
 /// The kernel did the work, and had nothing to complain of.
-fn check_counters(counted: &b::fb_counters) {
+fn check_counters(counted: &b::fb_counters, by: Algorithm) {
     assert!(counted.chunks_completed > TRANSFERS / 6, "{counted:?}");
-    assert_eq!(
-        counted.contributions_folded,
-        counted.chunks_completed * u64::from(HOSTS),
-        "each once: {counted:?}"
-    );
+    let once = counted.chunks_completed * u64::from(HOSTS);
+    match by {
+        Algorithm::Star => assert_eq!(counted.contributions_folded, once, "each once: {counted:?}"),
+        // A result that was asked for may have ended a fold that was under way here.
+        Algorithm::Direct => assert!(counted.contributions_folded >= once, "{counted:?}"),
+    }
     assert!(counted.fan_outs > 0 && counted.deposited > TRANSFERS / 6, "{counted:?}");
     let dropped = counted.drop_mismatch
         + counted.drop_malformed
