@@ -45,6 +45,9 @@ install: build ## to PREFIX, /usr/local by default
 	install -D -m 755 $(FOLDBACK) $(DESTDIR)$(PREFIX)/bin/foldback
 	install -D -m 755 target/release/libfoldback.so $(DESTDIR)$(PREFIX)/lib/libfoldback.so
 	install -D -m 644 include/foldback.h $(DESTDIR)$(PREFIX)/include/foldback.h
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's,/usr/local/,$(PREFIX)/,' dist/foldback-agent.service \
+		>$(DESTDIR)$(PREFIX)/lib/systemd/system/foldback-agent.service
 
 clean: ## forget all builds
 	$(CARGO) clean
