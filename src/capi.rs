@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::preload::guard;
+use crate::guard;
 
 /// Release of foldback, such as "0.1.0". Static; not to be freed.
 #[unsafe(no_mangle)]

@@ -20,6 +20,7 @@ pub mod config;
 mod dispatch;
 mod eligibility;
 mod group;
+mod guard;
 pub mod leaf;
 pub mod mpi;
 mod preload;

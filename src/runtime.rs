@@ -99,6 +99,13 @@ pub fn get() -> Option<&'static Runtime> {
     RUNTIME.get_or_init(Runtime::load).as_ref()
 }
 
+/// MPI frees a communicator, or ends.
+fn ended(comm: Handle) {
+    let Some(runtime) = get() else { return };
+    let comm = runtime.mpi.abi.handle(comm);
+    if comm == runtime.mpi.abi.comm_self { runtime.finishing() } else { runtime.forget(comm) }
+}
+
 impl Runtime {
     fn load() -> Option<Self> {
         // Not even a log line where it is off: the process may be anything.
@@ -169,7 +176,9 @@ impl Runtime {
         };
         self.write().insert(world, Arc::new(communicator));
         let _ = self.running.set(Running { nothing, no_group });
-        crate::preload::lifetime::watch_self(self);
+        if self.mpi.watch(self.mpi.abi.comm_self, ended).is_none() {
+            log::warn!("the end of the job will go unnoticed: no attribute on MPI_COMM_SELF");
+        }
     }
 
     /// Whether COMM_WORLD has a group that works.
@@ -192,7 +201,9 @@ impl Runtime {
         drop(known);
         let declined = self.mpi.is_intercomm(comm).then_some(Reason::Intercommunicator);
         // Without news of its end, a new communicator of the same handle would be taken for it.
-        crate::preload::lifetime::watch(self, comm)?;
+        if comm != self.mpi.abi.comm_world && comm != self.mpi.abi.comm_self {
+            self.mpi.watch(comm, ended)?;
+        }
         let communicator = Arc::new(Communicator::new(declined, None));
         self.write().insert(comm, Arc::clone(&communicator));
         Some(communicator)

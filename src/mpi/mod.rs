@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 pub mod abi;
+pub mod lifetime;
 pub mod pmpi;
 pub mod types;
 
@@ -19,6 +20,8 @@ pub struct Mpi {
     pub abi: Abi,
     /// A communicator of this process alone that returns errors; made when first needed.
     private_self: OnceLock<Option<Handle>>,
+    /// The attribute of [`Mpi::watch`].
+    keyval: OnceLock<Option<c_int>>,
 }
 
 /// Size in bytes of a datatype; `None` if the MPI refuses it.
@@ -37,7 +40,7 @@ impl Mpi {
     pub fn load() -> Result<Self, String> {
         let pmpi = Pmpi::load()?;
         let abi = Abi::detect(&pmpi)?;
-        Ok(Self { pmpi, abi, private_self: OnceLock::new() })
+        Ok(Self { pmpi, abi, private_self: OnceLock::new(), keyval: OnceLock::new() })
     }
 
     /// Size in bytes of a datatype that is not in the table.

@@ -6,8 +6,8 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::process::abort;
 
-use super::guard;
 use crate::config::Collective;
+use crate::guard;
 use crate::mpi::pmpi::{Handle, Pmpi};
 use crate::runtime::{self, Runtime};
 use crate::stats::{Reason, Way};

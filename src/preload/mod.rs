@@ -1,5 +1,3 @@
-//! Between the program and its MPI: what is exported, and what MPI calls back.
+//! Between the program and its MPI: what is exported.
 
-pub mod guard;
 pub mod hooks;
-pub mod lifetime;
