@@ -200,7 +200,7 @@ static __always_inline void fb_deposit(const struct fb_context *c)
 	__u8 kind = frame->kind == FB_KIND_RESULT ? FB_KIND_CONTRIBUTION : FB_KIND_BROADCAST;
 	__u32 length = frame->length;
 
-	if (frame->flags != FB_FLAG_DIRECT &&
+	if (!(frame->kind == FB_KIND_RESULT && frame->flags == FB_FLAG_DIRECT) &&
 	    (frame->source != frame->target || frame->target == c->group->self)) {
 		c->counters->drop_malformed++;
 		return;

@@ -34,6 +34,10 @@ fn nobody_broadcasts_in_anothers_name() {
         let not_the_root = host.broadcast(0, BROADCAST, &[1]);
         assert_eq!(host.ingress(&not_the_root).code, TC_TAKEN);
         assert_eq!(host.counted(), "drop_malformed 1, frames_in 1");
+        // Any member may tell the result of a direct fold; a broadcast is its root's all the same.
+        let direct = Chunk { flags: b::FB_FLAG_DIRECT as u8, ..BROADCAST };
+        assert_eq!(host.ingress(&host.broadcast(0, direct, &[1])).code, TC_TAKEN);
+        assert_eq!(host.counted(), "drop_malformed 1, frames_in 1");
         let from_this_host = host.broadcast(2, Chunk { target: 1, ..BROADCAST }, &[1]);
         assert_eq!(host.ingress(&from_this_host).code, TC_TAKEN);
         assert_eq!(host.counted(), "drop_malformed 1, frames_in 1");
