@@ -7,13 +7,16 @@ PREFIX ?= /usr/local
 FOLDBACK := target/release/foldback
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lint header test test-quick test-kernels bench demo install clean
+.PHONY: help setup setup-mpis build lint header test test-quick test-kernels bench demo install clean
 
 help: ## this text
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: ## install missing packages (as root; nothing to do if none is missing)
 	@scripts/setup.sh
+
+setup-mpis: ## install MPIs that Debian does not have into target/mpis, for the lab and its tests
+	@scripts/setup-mpis.sh
 
 build: setup ## library, command line and MPI test programs
 	$(CARGO) build --release

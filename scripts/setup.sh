@@ -4,6 +4,7 @@
 #
 #   scripts/setup.sh            build, tests, benchmarks, demo
 #   scripts/setup.sh kernels    that, and what scripts/test-kernels.sh needs
+#   scripts/setup.sh mpis       that, and what scripts/setup-mpis.sh needs
 set -eu
 
 # BPF: compiler, its headers, and libelf, zlib; libclang for bindgen.
@@ -28,6 +29,7 @@ die() {
 case "${1-}" in
 '') ;;
 kernels) packages="$packages $kernel_packages" ;;
+mpis) packages="$packages python3-venv" ;;
 *) die "unknown argument $1" ;;
 esac
 
