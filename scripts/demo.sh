@@ -18,7 +18,7 @@ say() {
 	printf '\n== %s\n' "$*"
 }
 
-for mpi in openmpi mpich; do
+for mpi in openmpi4 mpich4; do
 	program=target/mpi-tests/$mpi/histogram
 	say "$mpi: a histogram of text files by four hosts, without foldback"
 	"$foldback" lab run --mpi "$mpi" --hosts 4 --timeout 120 --off -- "$program" |

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
+use crate::lab::launch::Mpi;
 use measure::{Bench, Mode};
 use samples::Samples;
 
@@ -22,9 +23,9 @@ use samples::Samples;
 /// is that of two runs of one round. Tables, charts and all samples go to --out.
 #[derive(clap::Args)]
 pub struct Args {
-    /// MPI to compare with: openmpi or mpich
-    #[arg(long, default_value = "openmpi", value_parser = ["openmpi", "mpich"])]
-    mpi: String,
+    /// MPI to compare with
+    #[arg(long, value_enum, default_value = "openmpi4")]
+    mpi: Mpi,
 
     /// Numbers of hosts, one rank on each
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "2,4,8",
@@ -61,7 +62,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     out: PathBuf,
 
-    /// Directory with openmpi/latency and mpich/latency [default: where make puts them]
+    /// Directory with openmpi4/latency, mpich5/latency and so on [default: where make puts them]
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
 }
@@ -70,7 +71,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<ExitCode> {
     let bench = Bench {
         program: program(&args)?,
-        mpi: args.mpi.clone(),
+        mpi: args.mpi,
         collectives: args.collective.clone(),
         sizes: args.sizes.clone(),
         iterations: args.iterations,
@@ -78,7 +79,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     fs::create_dir_all(&args.out)
         .with_context(|| format!("cannot make the directory {}", args.out.display()))?;
-    let machine = machine::describe(&args.mpi);
+    let machine = machine::describe(args.mpi);
     let (samples, folded) = measure_all(&bench, &args)?;
     if folded.calls == 0 {
         bail!(
@@ -89,7 +90,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
 
     let points = samples.points();
-    let table = report::markdown(&points, &machine, &args.mpi, &folded);
+    let table = report::markdown(&points, &machine, args.mpi.name(), &folded);
     println!("{table}");
     let write = |name: &str, text: &str| {
         let path = args.out.join(name);
@@ -99,7 +100,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     write("samples.csv", &samples.csv())?;
     write("summary.csv", &report::csv(&points))?;
     for collective in &args.collective {
-        if let Some(svg) = chart::draw(&points, collective, &args.mpi)? {
+        if let Some(svg) = chart::draw(&points, collective, args.mpi.name())? {
             write(&format!("{collective}.svg"), &svg)?;
         }
     }
@@ -139,7 +140,7 @@ fn program(args: &Args) -> Result<PathBuf> {
             .context("this executable is in no directory")?
             .with_file_name("mpi-tests"),
     };
-    let path = directory.join(&args.mpi).join("latency");
+    let path = directory.join(args.mpi.name()).join("latency");
     if !path.is_file() {
         bail!(
             "{} not found: make -C mpi-tests, or name its directory in --programs",

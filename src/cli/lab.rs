@@ -55,11 +55,14 @@ struct Up {
 ///
 /// Runs in the lab named by --name, else in the lab named "lab" if that is up and no option says
 /// what the network shall be like, else in a lab of its own, which is removed at the end. Output
-/// and exit status are the program's (124 after --timeout, 128 + N after signal N).
+/// and exit status are the program's (124 after --timeout, 128 + N after signal N; Intel MPI's
+/// launcher tells no more than that a program failed).
+///
+/// MPIs that Debian does not have are those that `make setup-mpis` installs, or else in $PATH.
 #[derive(Parser)]
 struct Run {
     /// MPI whose launcher starts the ranks
-    #[arg(long, value_enum, default_value = "openmpi")]
+    #[arg(long, value_enum, default_value = "openmpi4")]
     mpi: Mpi,
 
     /// Hosts to use [default: all of the lab, 2 in a lab of its own]

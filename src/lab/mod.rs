@@ -17,7 +17,7 @@
 //! * [`registry`]: which labs exist, who owns them, removal of what dead owners left
 //! * [`fabric`], [`netns`], [`faults`]: building the network
 //! * [`enter`], [`rank`]: steps that a process goes through on its way into a host
-//! * [`launch`]: the command lines of Open MPI and MPICH
+//! * [`launch`]: the command lines of the MPIs' launchers
 //! * [`run`], [`supervise`], [`processes`], [`trace`]: running a job and ending it
 //! * [`status`]: what `lab status` shows
 

@@ -1,8 +1,8 @@
 //! The last step before a rank's program: what shall hold for the ranks and not for the launcher.
 //!
-//! Open MPI and MPICH each have options for the environment of ranks, but unlike ones, and neither
-//! can give a rank another user. A step of our own serves both, and keeps the preloaded library
-//! out of `orted`, `hydra_pmi_proxy` and the shells between them.
+//! The launchers each have options for the environment of ranks, but unlike ones, and none can give a
+//! rank another user. A step of our own serves all, and keeps the preloaded library out of `orted`,
+//! `prted`, `hydra_pmi_proxy` and the shells between them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -75,7 +75,7 @@ pub fn exec(options: &Options, command: &[OsString]) -> Result<std::convert::Inf
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             command.env(name, value);
         }
-        // MPICH hands the first host's environment to all ranks, so this one is set again.
+        // hydra hands the first host's environment to all ranks, so this one is set again.
         command
             .env("FOLDBACK_AGENT_SOCKET", Lab::agent_socket(&options.lab, &host.to_string_lossy()));
         if !options.preload.is_empty() {

@@ -20,8 +20,8 @@ pub enum Mpi {
 impl Mpi {
     pub fn name(self) -> &'static str {
         match self {
-            Self::Open => "openmpi",
-            Self::Mpich => "mpich",
+            Self::Open => "openmpi4",
+            Self::Mpich => "mpich4",
         }
     }
 }

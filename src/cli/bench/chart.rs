@@ -125,8 +125,8 @@ mod tests {
     #[test]
     fn a_chart_names_both_ways_and_all_hosts() {
         let points = [point(4, 2), point(1024, 2), point(4, 8), point(1024, 8)];
-        let svg = draw(&points, "allreduce", "openmpi").unwrap().unwrap();
-        for text in ["MPI_Allreduce", "foldback, 8 hosts", "openmpi, 2 hosts"] {
+        let svg = draw(&points, "allreduce", "openmpi4").unwrap().unwrap();
+        for text in ["MPI_Allreduce", "foldback, 8 hosts", "openmpi4, 2 hosts"] {
             assert!(svg.contains(text), "no {text} in the chart");
         }
     }
@@ -134,6 +134,6 @@ mod tests {
     #[test]
     fn one_size_makes_no_chart_and_sizes_are_readable() {
         assert_eq!(readable_bytes(65536.0), "64 KiB");
-        assert!(draw(&[point(4, 2)], "allreduce", "openmpi").unwrap().is_none());
+        assert!(draw(&[point(4, 2)], "allreduce", "openmpi4").unwrap().is_none());
     }
 }

@@ -1,10 +1,11 @@
 //! Where it was measured: without that, numbers mean nothing.
 
 use std::fs;
-use std::process::{Command, Stdio};
+
+use crate::lab::launch::{Mpi, launcher};
 
 /// One fact a line.
-pub fn describe(mpi: &str) -> Vec<String> {
+pub fn describe(mpi: Mpi) -> Vec<String> {
     let kernel = read("/proc/sys/kernel/osrelease");
     let load = read("/proc/loadavg");
     let load = load.split(' ').next().unwrap_or("?");
@@ -39,14 +40,9 @@ fn cpu_model() -> String {
 }
 
 /// As the launcher tells it.
-fn mpi_version(mpi: &str) -> String {
-    let program = if mpi == "openmpi" { "mpirun.openmpi" } else { "mpiexec.hydra" };
-    let output = Command::new(program).arg("--version").stdin(Stdio::null()).output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let text = text.unwrap_or_default();
-    match mpi {
-        "openmpi" => text.split_once(") ").and_then(|(_, rest)| rest.lines().next()),
-        _ => text.lines().find_map(|line| line.trim().strip_prefix("Version:")).map(str::trim),
+fn mpi_version(mpi: Mpi) -> String {
+    match launcher::find(mpi) {
+        Ok(launcher) => format!("{mpi} {}", launcher.version),
+        Err(_) => format!("{mpi} of unknown version"),
     }
-    .map_or_else(|| format!("{mpi} of unknown version"), |version| format!("{mpi} {version}"))
 }

@@ -8,6 +8,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::lab::launch::Mpi;
+
 /// With or without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
@@ -27,7 +29,7 @@ impl fmt::Display for Mode {
 /// What is alike in all runs.
 pub struct Bench {
     pub program: PathBuf,
-    pub mpi: String,
+    pub mpi: Mpi,
     pub collectives: Vec<String>,
     pub sizes: Vec<u64>,
     pub iterations: u64,
@@ -61,7 +63,7 @@ impl Bench {
         let sizes: Vec<_> = self.sizes.iter().map(u64::to_string).collect();
         let mut command = Command::new(own);
         command
-            .args(["lab", "run", "--private", "--mpi", &self.mpi])
+            .args(["lab", "run", "--private", "--mpi", self.mpi.name()])
             .args(["--hosts", &hosts.to_string(), "--timeout", &self.timeout.to_string()])
             .args((mode == Mode::Mpi).then_some("--off"))
             .arg("--")

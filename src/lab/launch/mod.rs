@@ -1,27 +1,42 @@
 //! The command lines of the MPI launchers.
 
-pub mod mpich;
+pub mod hydra;
+pub mod launcher;
 pub mod openmpi;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use super::registry::Lab;
-use super::tool;
+use launcher::Launcher;
 
 /// The MPI whose launcher starts the ranks.
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mpi {
-    #[value(name = "openmpi")]
-    OpenMpi,
-    #[value(name = "mpich")]
-    Mpich,
+    /// Open MPI 4, as Debian 12 has it (or: openmpi)
+    #[value(name = "openmpi4", alias = "openmpi")]
+    OpenMpi4,
+    /// Open MPI 5
+    #[value(name = "openmpi5")]
+    OpenMpi5,
+    /// MPICH 4, as Debian 12 has it (or: mpich)
+    #[value(name = "mpich4", alias = "mpich")]
+    Mpich4,
+    /// MPICH 5, for programs built with MPICH's own ABI
+    #[value(name = "mpich5")]
+    Mpich5,
+    /// MPICH 5, for programs built with MPI's standard ABI
+    #[value(name = "mpich5-abi")]
+    Mpich5Abi,
+    /// Intel MPI, which runs programs built with MPICH's ABI
+    #[value(name = "intel")]
+    Intel,
 }
 
 /// What to launch, on which hosts.
@@ -45,36 +60,57 @@ pub struct Launch {
 }
 
 impl Mpi {
+    /// The name that options and directories have for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OpenMpi4 => "openmpi4",
+            Self::OpenMpi5 => "openmpi5",
+            Self::Mpich4 => "mpich4",
+            Self::Mpich5 => "mpich5",
+            Self::Mpich5Abi => "mpich5-abi",
+            Self::Intel => "intel",
+        }
+    }
+
     /// How to start a job.
     pub fn launch(self, job: &Job<'_>) -> Result<Launch> {
-        match self {
-            Self::OpenMpi => openmpi::launch(job),
-            Self::Mpich => mpich::launch(job),
-        }
+        let launcher = launcher::find(self)?;
+        let mut launch = match self {
+            Self::OpenMpi4 | Self::OpenMpi5 => openmpi::launch(self, job, &launcher)?,
+            Self::Mpich4 | Self::Mpich5 | Self::Mpich5Abi | Self::Intel => {
+                hydra::launch(self, job, &launcher)
+            }
+        };
+        launch.env.extend(library_path(&launcher));
+        Ok(launch)
     }
 
     /// Writes a library that ranks of this MPI need preloaded, also without foldback, if any.
     pub fn write_remedy(self, dir: &Path) -> Result<Option<PathBuf>> {
         match self {
-            Self::OpenMpi => Ok(None),
-            Self::Mpich => mpich::write_remedy(dir).map(Some),
+            Self::Mpich4 => hydra::write_remedy(dir).map(Some),
+            _ => Ok(None),
         }
     }
 }
 
-/// Finds the launcher: by the name that Debian gives it, else by the common one, provided that it
-/// is what it is taken for.
-fn find_launcher(own: &str, common: &str, says: &str, install: &str) -> Result<PathBuf> {
-    if let Some(path) = tool::find(own) {
-        return Ok(path);
+impl fmt::Display for Mpi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
-    if let Some(path) = tool::find(common) {
-        let output = Command::new(&path).arg("--version").output();
-        if output.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains(says)) {
-            return Ok(path);
-        }
+}
+
+/// An MPI in a prefix of its own is found by programs that were not linked for that prefix, and by
+/// those that were linked for another MPI of the same ABI.
+fn library_path(launcher: &Launcher) -> Option<(&'static str, OsString)> {
+    const NAME: &str = "LD_LIBRARY_PATH";
+
+    let mut path = launcher.prefix.as_ref()?.join("lib").into_os_string();
+    if let Some(others) = std::env::var_os(NAME).filter(|others| !others.is_empty()) {
+        path.push(":");
+        path.push(others);
     }
-    bail!("{own} not found: {install}")
+    Some((NAME, path))
 }
 
 /// The script that launchers use in place of ssh. Arguments: options of ssh, which do not matter

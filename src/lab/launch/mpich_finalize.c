@@ -1,4 +1,4 @@
-// Preloaded into MPICH's ranks: see mpich.rs for what is wrong without it.
+// Preloaded into MPICH's ranks: see hydra.rs for what is wrong without it.
 //
 // Before the first endpoint is closed, all ranks meet, in two steps. Up to the first, they keep UCX
 // going, as others may still wait for what this one has sent. From the second on, none of them is
