@@ -1,6 +1,7 @@
 //! The lab itself: clusters come and go without a trace, and programs run in them as they would
 //! elsewhere. Needs root, and says so.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -80,7 +81,13 @@ fn hosts_reach_each_other_and_nothing_else() {
 
 #[test]
 fn the_exit_status_is_the_programs() {
-    for mpi in ["openmpi", "mpich"] {
+    // Not Intel's: its launcher tells no more than that a program failed.
+    for mpi in ["openmpi", "openmpi5", "mpich", "mpich5", "mpich5-abi"] {
+        let prefix = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/mpis").join(mpi);
+        if mpi.contains('5') && !prefix.is_dir() {
+            let _ = writeln!(std::io::stderr(), "lab: {mpi} is not installed, and skipped");
+            continue;
+        }
         let output = foldback(&[
             "lab",
             "run",

@@ -10,20 +10,44 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// An MPI family, by the name that the lab has for it.
+/// An MPI that the lab can run programs on. Debian's, on which most tests run, have short names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mpi {
     Open,
+    Open5,
     Mpich,
+    Mpich5,
+    Mpich5Abi,
+    Intel,
 }
 
 impl Mpi {
+    /// The name that the lab has for it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Open => "openmpi4",
+            Self::Open5 => "openmpi5",
             Self::Mpich => "mpich4",
+            Self::Mpich5 => "mpich5",
+            Self::Mpich5Abi => "mpich5-abi",
+            Self::Intel => "intel",
         }
     }
+
+    /// Whether there is one. Debian's must be there: without them tests fail.
+    pub fn installed(self) -> bool {
+        match self {
+            Self::Open | Self::Mpich => true,
+            // Its programs are built with MPICH's headers.
+            Self::Intel => prefix(self).is_dir() && prefix(Self::Mpich5).is_dir(),
+            Self::Open5 | Self::Mpich5 | Self::Mpich5Abi => prefix(self).is_dir(),
+        }
+    }
+}
+
+/// Where `make setup-mpis` puts it.
+fn prefix(mpi: Mpi) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/mpis").join(mpi.name())
 }
 
 pub const FOLDBACK: &str = env!("CARGO_BIN_EXE_foldback");
