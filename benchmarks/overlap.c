@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * How much of a non-blocking collective passes while the program computes: the overlap, as the OSU
+ * micro-benchmarks (osu_iallreduce and its kin) define it. CSV on stdout.
+ *
+ *     pure     start the collective, wait for it
+ *     compute  compute
+ *     total    start it, compute for about as long as `pure` takes, wait for it
+ *
+ *     overlap = max(0, 100 - (total - compute) / pure * 100)
+ *
+ * Each timed on each rank, a barrier after each, untimed; means over calls and ranks. There is no
+ * MPI_Test unless --tests asks for some. --sizes are as in latency.c.
+ *
+ * What is done otherwise than by OSU, and why:
+ *
+ * Computing is a number of turns of a loop, and not a time by the clock. Where hosts share CPUs,
+ * time passes for a rank that does not run, and what it measured would be no work. The turns are
+ * calibrated here by the fastest of many runs, which nobody interrupted; each rank computes
+ * for as long as its own part of the pure collective takes, as in OSU.
+ *
+ * `compute` is measured in calls without a collective, on all ranks at once and with the same
+ * barriers. OSU measures it between start and wait. What the collective takes from the
+ * computation (interrupts, a thread, another rank that is woken on this CPU) is then called
+ * computation, and hidden by definition. `osu` is what comes of that: 100 - (start + wait) / pure *
+ * 100, where `start` and `wait` are the times of these two calls in `total`.
+ *
+ * The three are measured in blocks, in turns, so that whatever drifts meanwhile hits all of them.
+ *
+ * Two limits of what any number here can say. First, on a machine whose hosts share
+ * CPUs a rank may stand ready to compute and not run: the first of two ranks on a CPU waits in
+ * MPI_Wait until the second, which begins when the first gives the CPU away, has computed as well,
+ * and it cannot tell that from waiting for a message. So with twice as many ranks as CPUs, even a
+ * collective that costs nothing can leave overlap at about 50. `loop` is free of that: it takes
+ * whole iterations, with their barriers, and asks how much longer {start, compute, wait} is than
+ * {compute}, relative to how much longer {start, wait} is than nothing:
+ *
+ *     loop = max(0, 100 - (L(total) - L(compute)) / (L(pure) - L(nothing)) * 100)
+ *
+ * Second, what the CPU itself does for the collective overlaps with nothing. In the lab that
+ * is nearly all of it, since the "wires" are CPU work too: sending a frame takes it through both
+ * hosts' interfaces in the system call that sends. A wire that takes time without taking the CPU
+ * (foldback lab run --delay) shows what a network would.
+ */
+#include <mpi.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "program.h"
+#include "sizes.h"
+
+static long iterations = 1000, warmup = 100, tests, stall = 120;
+static const char *only = "iallreduce";
+static const char *size_list = "4,64,1024,4096,16384,65536";
+
+static const struct option_spec options[] = {
+    {"--collective", OPTION_TEXT, &only, "names, with commas between, or all (iallreduce)"},
+    {"--sizes", OPTION_TEXT, &size_list, "bytes, with commas between"},
+    {"--iterations", OPTION_NUMBER, &iterations, "timed, of up to 8 KiB; a quarter above (1000)"},
+    {"--warmup", OPTION_NUMBER, &warmup, "untimed, likewise (100)"},
+    {"--tests", OPTION_NUMBER, &tests, "calls of MPI_Test while computing (0)"},
+    {"--stall", OPTION_NUMBER, &stall, "seconds that one size may take (120)"},
+    {0},
+};
+
+static char *from, *to;
+
+static void iallreduce(int count, MPI_Request *request)
+{
+	MPI_Iallreduce(from, to, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD, request);
+}
+
+static void ireduce(int count, MPI_Request *request)
+{
+	MPI_Ireduce(from, to, count, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD, request);
+}
+
+static void ibcast(int count, MPI_Request *request)
+{
+	MPI_Ibcast(to, count, MPI_INT, 0, MPI_COMM_WORLD, request);
+}
+
+static void ibarrier(int count, MPI_Request *request)
+{
+	(void)count;
+	MPI_Ibarrier(MPI_COMM_WORLD, request);
+}
+
+static void iallgather(int count, MPI_Request *request)
+{
+	MPI_Iallgather(from, count, MPI_INT, to, count, MPI_INT, MPI_COMM_WORLD, request);
+}
+
+static void igather(int count, MPI_Request *request)
+{
+	MPI_Igather(from, count, MPI_INT, to, count, MPI_INT, 0, MPI_COMM_WORLD, request);
+}
+
+static void iscatter(int count, MPI_Request *request)
+{
+	MPI_Iscatter(from, count, MPI_INT, to, count, MPI_INT, 0, MPI_COMM_WORLD, request);
+}
+
+static void ireduce_scatter_block(int count, MPI_Request *request)
+{
+	int each = count / world_size > 0 ? count / world_size : 1;
+
+	MPI_Ireduce_scatter_block(from, to, each, MPI_INT, MPI_SUM, MPI_COMM_WORLD, request);
+}
+
+static void ialltoall(int count, MPI_Request *request)
+{
+	MPI_Ialltoall(from, count, MPI_INT, to, count, MPI_INT, MPI_COMM_WORLD, request);
+}
+
+typedef void starter(int count, MPI_Request *request);
+
+static const struct {
+	const char *name;
+	starter *start;
+} collectives[] = {
+    {"iallreduce", iallreduce}, {"ireduce", ireduce},
+    {"ibcast", ibcast},		{"ibarrier", ibarrier},
+    {"iallgather", iallgather}, {"igather", igather},
+    {"iscatter", iscatter},	{"ireduce_scatter_block", ireduce_scatter_block},
+    {"ialltoall", ialltoall},
+};
+
+enum { COLLECTIVES = sizeof(collectives) / sizeof(*collectives), BLOCKS = 10, UNTIMED = 2 };
+
+/* A turn depends on the one before, and takes a few cycles. */
+static void compute(long turns)
+{
+	uint64_t x = (uint64_t)turns;
+
+	for (long i = 0; i < turns; i++) {
+		x = x * 6364136223846793005u + 1442695040888963407u;
+		__asm__ volatile("" : "+r"(x));
+	}
+}
+
+/* Seconds of a turn. Of many short runs the fastest was not interrupted. */
+static double calibrate(void)
+{
+	const long turns = 20000;
+	double fastest = 1;
+
+	for (int i = 0; i < 200; i++) {
+		double start = now();
+
+		compute(turns);
+		if (now() - start < fastest)
+			fastest = now() - start;
+	}
+	return fastest / (double)turns;
+}
+
+enum phase { NOTHING, PURE, COMPUTE, TOTAL, PHASES };
+
+/* What one rank measured of one size, in seconds: sums over calls. */
+struct sums {
+	double call[PHASES]; /* from start to end */
+	double loop[PHASES]; /* with the barriers */
+	double start, wait;  /* of the calls in TOTAL */
+};
+
+/* What is measured. */
+struct subject {
+	starter *start;
+	int count;
+	long turns; /* of this rank's computation */
+};
+
+static void work(const struct subject *subject, MPI_Request *request)
+{
+	int done;
+
+	if (tests == 0)
+		compute(subject->turns);
+	for (long i = 0; i < tests; i++) {
+		compute(subject->turns / tests);
+		MPI_Test(request, &done, MPI_STATUS_IGNORE);
+	}
+}
+
+/* One iteration without its barrier. */
+static double once(const struct subject *subject, enum phase phase, struct sums *sums)
+{
+	MPI_Request request = MPI_REQUEST_NULL;
+	double begin = now(), started, computed, end;
+
+	if (phase == PURE || phase == TOTAL)
+		subject->start(subject->count, &request);
+	started = phase == TOTAL ? now() : begin;
+	if (phase == COMPUTE)
+		compute(subject->turns);
+	if (phase == TOTAL)
+		work(subject, &request);
+	computed = phase == TOTAL ? now() : begin;
+	if (phase == PURE || phase == TOTAL)
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+	end = now();
+	sums->start += started - begin;
+	if (phase == TOTAL)
+		sums->wait += end - computed;
+	return end - begin;
+}
+
+/* `n` calls, each with its barrier, behind some that are not counted. */
+static void block(const struct subject *subject, enum phase phase, long n, struct sums *sums)
+{
+	struct sums ignored = {0};
+	double begin;
+
+	for (int i = 0; i < UNTIMED; i++) {
+		once(subject, phase, &ignored);
+		MPI_Barrier(MPI_COMM_WORLD);
+	}
+	begin = now();
+	for (long i = 0; i < n; i++) {
+		sums->call[phase] += once(subject, phase, sums);
+		MPI_Barrier(MPI_COMM_WORLD);
+	}
+	sums->loop[phase] += now() - begin;
+}
+
+static double percent(double longer, double pure)
+{
+	double overlap = pure > 0 ? 100 - longer / pure * 100 : 0;
+
+	return overlap > 0 ? overlap : 0;
+}
+
+static void print(const char *name, int bytes, long n, long calls, const struct sums *sums)
+{
+	const double *call = sums->call, *loop = sums->loop;
+	double each = 1e6 / (double)n / world_size;
+
+	say("%s,%d,%d,%ld,%ld,%.2f,%.2f,%.2f,%.1f,%.2f,%.2f,%.1f,%.1f", name, bytes, world_size, n,
+	    calls, call[PURE] * each, call[COMPUTE] * each, call[TOTAL] * each,
+	    percent(call[TOTAL] - call[COMPUTE], call[PURE]), sums->start * each, sums->wait * each,
+	    percent(sums->start + sums->wait, call[PURE]),
+	    percent(loop[TOTAL] - loop[COMPUTE], loop[PURE] - loop[NOTHING]));
+}
+
+static void measure(const char *name, starter *start, int bytes, double turn)
+{
+	long divisor = bytes > LARGE ? 4 : 1;
+	long n = iterations / divisor / BLOCKS > 0 ? iterations / divisor / BLOCKS : 1;
+	long first = warmup / divisor > 0 ? warmup / divisor : 1;
+	struct subject subject = {start, bytes / 4, 0};
+	struct sums sums = {0}, all;
+
+	watch((unsigned)stall, "%s of %d bytes", name, bytes);
+	block(&subject, PURE, first, &sums);
+	sums = (struct sums){0};
+	block(&subject, PURE, first, &sums);
+	subject.turns = (long)(sums.call[PURE] / (double)first / turn);
+	sums = (struct sums){0};
+	for (int i = 0; i < BLOCKS; i++)
+		for (enum phase phase = 0; phase < PHASES; phase++)
+			block(&subject, phase, n, &sums);
+	MPI_Reduce(&sums, &all, sizeof(sums) / sizeof(double), MPI_DOUBLE, MPI_SUM, 0,
+		   MPI_COMM_WORLD);
+	if (world_rank == 0)
+		print(name, bytes, n * BLOCKS, 2 * (first + UNTIMED) + 2 * BLOCKS * (n + UNTIMED),
+		      &all);
+}
+
+int main(int argc, char **argv)
+{
+	int sizes[MOST_SIZES], n_sizes, most = 0;
+	double turn;
+
+	program_start("overlap", &argc, &argv, options);
+	check_listed(only, collectives, COLLECTIVES, sizeof(*collectives));
+	n_sizes = parse_sizes(size_list, sizes);
+	for (int i = 0; i < n_sizes; i++)
+		most = sizes[i] > most ? sizes[i] : most;
+	from = buffer((long)most * world_size, 1);
+	to = buffer((long)most * world_size, 0);
+	turn = calibrate();
+
+	say("collective,bytes,ranks,iterations,calls,pure_us,compute_us,total_us,overlap,"
+	    "start_us,wait_us,osu,loop");
+	for (int i = 0; i < COLLECTIVES; i++) {
+		if (!is_listed(only, collectives[i].name))
+			continue;
+		for (int j = 0; j < n_sizes && collectives[i].start != ibarrier; j++)
+			measure(collectives[i].name, collectives[i].start, sizes[j], turn);
+		if (collectives[i].start == ibarrier)
+			measure("ibarrier", ibarrier, 0, turn);
+	}
+	MPI_Finalize();
+	return 0;
+}
