@@ -40,6 +40,7 @@ test-kernels: build ## boot Debian 12's kernel and run the packet fixtures there
 
 bench: build ## compare with the real MPI; tables and charts in target/bench (as root)
 	$(FOLDBACK) bench --out target/bench $(BENCH)
+	$(FOLDBACK) bench --overlap --out target/bench $(OVERLAP)
 
 demo: build ## four hosts, two MPIs, with and without foldback; results in target/demo (as root)
 	@scripts/demo.sh

@@ -1,12 +1,15 @@
-//! Charts: latency over message size, both axes logarithmic.
+//! Charts: latency over message size, both axes logarithmic; and overlap.
 
 use std::collections::BTreeSet;
+use std::error::Error;
 
 use anyhow::{Result, anyhow};
+use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::series::DashedLineSeries;
 
-use super::samples::Point;
+use super::latency;
+use super::overlap;
 
 const SIZE: (u32, u32) = (800, 500);
 /// Told apart also by those who see no red or no green (Okabe and Ito).
@@ -18,55 +21,100 @@ const COLOURS: [RGBColor; 5] = [
     RGBColor(230, 159, 0),
 ];
 
-/// An SVG of one collective, or none if fewer than two sizes were measured.
-pub fn draw(points: &[Point], collective: &str, mpi: &str) -> Result<Option<String>> {
-    let points: Vec<&Point> = points.iter().filter(|p| p.collective == collective).collect();
-    let sizes: BTreeSet<u64> = points.iter().map(|p| p.bytes).collect();
-    if sizes.len() < 2 {
+/// One number of hosts at one size.
+struct Dot {
+    hosts: u64,
+    bytes: u64,
+    mpi: f64,
+    foldback: f64,
+}
+
+/// What a chart says besides its dots.
+struct Text<'a> {
+    collective: &'a str,
+    mpi: &'a str,
+    y: &'a str,
+    legend: SeriesLabelPosition,
+}
+
+/// An SVG of the latency of one collective, or none if fewer than two sizes were measured.
+pub fn latency(points: &[latency::Point], collective: &str, mpi: &str) -> Result<Option<String>> {
+    let of = points.iter().filter(|point| point.collective == collective);
+    let dots: Vec<Dot> = of
+        .map(|p| Dot { hosts: p.hosts, bytes: p.bytes, mpi: p.mpi, foldback: p.foldback })
+        .collect();
+    let low = dots.iter().map(|dot| dot.mpi.min(dot.foldback)).fold(f64::MAX, f64::min);
+    let high = dots.iter().map(|dot| dot.mpi.max(dot.foldback)).fold(f64::MIN, f64::max);
+    let y = "mean latency, microseconds";
+    let text = Text { collective, mpi, y, legend: SeriesLabelPosition::UpperLeft };
+    draw(&dots, &text, (low * 0.7..high * 1.4).log_scale())
+}
+
+/// Likewise of its overlap.
+pub fn overlap(points: &[overlap::Point], collective: &str, mpi: &str) -> Result<Option<String>> {
+    let of = points.iter().filter(|point| point.collective == collective);
+    let dot = |p: &overlap::Point| {
+        let (mpi, foldback) = (p.mpi.overlap[0], p.foldback.overlap[0]);
+        Dot { hosts: p.hosts, bytes: p.bytes, mpi, foldback }
+    };
+    let dots: Vec<Dot> = of.map(dot).collect();
+    let text =
+        Text { collective, mpi, y: "overlap, percent", legend: SeriesLabelPosition::MiddleLeft };
+    draw(&dots, &text, 0.0..105.0)
+}
+
+fn draw<Y>(dots: &[Dot], text: &Text<'_>, y: Y) -> Result<Option<String>>
+where
+    Y: AsRangedCoord<Value = f64>,
+    Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    let sizes: BTreeSet<u64> = dots.iter().map(|dot| dot.bytes).collect();
+    let (Some(least), Some(most), 2..) = (sizes.first(), sizes.last(), sizes.len()) else {
         return Ok(None);
-    }
+    };
+    let x = *least as f64 * 0.8..*most as f64 * 1.25;
     let mut svg = String::new();
-    draw_into(&mut svg, &points, collective, mpi)
-        .map_err(|error| anyhow!("cannot draw the chart of {collective}: {error}"))?;
+    draw_into(&mut svg, dots, text, x, y)
+        .map_err(|error| anyhow!("cannot draw the chart of {}: {error}", text.collective))?;
     Ok(Some(svg))
 }
 
-type DrawResult = Result<(), Box<dyn std::error::Error>>;
-
-fn draw_into(svg: &mut String, points: &[&Point], collective: &str, mpi: &str) -> DrawResult {
-    let range = |values: &mut dyn Iterator<Item = f64>| {
-        values.fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)))
-    };
-    let (x_low, x_high) = range(&mut points.iter().map(|p| p.bytes as f64));
-    let (y_low, y_high) = range(&mut points.iter().flat_map(|p| [p.mpi, p.foldback]));
-
+fn draw_into<Y>(
+    svg: &mut String,
+    dots: &[Dot],
+    text: &Text<'_>,
+    x: std::ops::Range<f64>,
+    y: Y,
+) -> Result<(), Box<dyn Error>>
+where
+    Y: AsRangedCoord<Value = f64>,
+    Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
     let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
-        .caption(format!("MPI_{}", capitalised(collective)), ("sans-serif", 22))
+        .caption(format!("MPI_{}", capitalised(text.collective)), ("sans-serif", 22))
         .margin(12)
         .x_label_area_size(40)
         .y_label_area_size(60)
-        .build_cartesian_2d(
-            (x_low * 0.8..x_high * 1.25).log_scale().base(4.0),
-            (y_low * 0.7..y_high * 1.4).log_scale(),
-        )?;
+        .build_cartesian_2d(x.log_scale().base(4.0), y)?;
     chart
         .configure_mesh()
         .x_desc("message size")
-        .y_desc("mean latency, microseconds")
+        .y_desc(text.y)
         .x_label_formatter(&|bytes| readable_bytes(*bytes))
-        .y_label_formatter(&|time| format!("{time}"))
+        .y_label_formatter(&|value| format!("{value}"))
         .light_line_style(WHITE)
         .draw()?;
 
-    let hosts: BTreeSet<u64> = points.iter().map(|p| p.hosts).collect();
+    let mpi = text.mpi;
+    let hosts: BTreeSet<u64> = dots.iter().map(|dot| dot.hosts).collect();
     for (&hosts, &colour) in hosts.iter().zip(COLOURS.iter().cycle()) {
-        let of = |time: fn(&Point) -> f64| -> Vec<(f64, f64)> {
-            let mine = points.iter().filter(|p| p.hosts == hosts);
-            mine.map(|p| (p.bytes as f64, time(p))).collect()
+        let of = |value: fn(&Dot) -> f64| -> Vec<(f64, f64)> {
+            let mine = dots.iter().filter(|dot| dot.hosts == hosts);
+            mine.map(|dot| (dot.bytes as f64, value(dot))).collect()
         };
-        let (with, without) = (of(|p| p.foldback), of(|p| p.mpi));
+        let (with, without) = (of(|dot| dot.foldback), of(|dot| dot.mpi));
         chart.draw_series(with.iter().map(|&at| Circle::new(at, 3, colour.filled())))?;
         chart.draw_series(without.iter().map(|&at| Circle::new(at, 3, colour)))?;
         chart
@@ -80,7 +128,7 @@ fn draw_into(svg: &mut String, points: &[&Point], collective: &str, mpi: &str) -
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(text.legend.clone())
         .border_style(BLACK.mix(0.3))
         .background_style(WHITE.mix(0.9))
         .draw()?;
@@ -106,26 +154,14 @@ fn readable_bytes(bytes: f64) -> String {
 mod tests {
     use super::*;
 
-    fn point(bytes: u64, hosts: u64) -> Point {
-        Point {
-            collective: "allreduce".into(),
-            bytes,
-            hosts,
-            mpi: 10.0 * bytes as f64,
-            foldback: 3.0 * bytes as f64,
-            mpi_p99: 0.0,
-            foldback_p99: 0.0,
-            ratio: 1.0,
-            ratio_min: 1.0,
-            ratio_max: 1.0,
-            slowest_ratio: 1.0,
-        }
+    fn point(hosts: u64, bytes: u64) -> latency::Point {
+        latency::Point::example("allreduce", hosts, bytes, 3.0)
     }
 
     #[test]
     fn a_chart_names_both_ways_and_all_hosts() {
-        let points = [point(4, 2), point(1024, 2), point(4, 8), point(1024, 8)];
-        let svg = draw(&points, "allreduce", "openmpi4").unwrap().unwrap();
+        let points = [point(2, 4), point(2, 1024), point(8, 4), point(8, 1024)];
+        let svg = latency(&points, "allreduce", "openmpi4").unwrap().unwrap();
         for text in ["MPI_Allreduce", "foldback, 8 hosts", "openmpi4, 2 hosts"] {
             assert!(svg.contains(text), "no {text} in the chart");
         }
@@ -134,6 +170,6 @@ mod tests {
     #[test]
     fn one_size_makes_no_chart_and_sizes_are_readable() {
         assert_eq!(readable_bytes(65536.0), "64 KiB");
-        assert!(draw(&[point(4, 2)], "allreduce", "openmpi4").unwrap().is_none());
+        assert!(latency(&[point(2, 4)], "allreduce", "openmpi4").unwrap().is_none());
     }
 }

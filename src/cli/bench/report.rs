@@ -1,22 +1,23 @@
-//! Tables.
+//! Tables of latencies.
 
 use std::fmt::Write;
 
-use super::measure::Folded;
-use super::samples::Point;
+use super::latency::Point;
+use super::limits;
 
 /// The summary, for other tools.
 pub fn csv(points: &[Point]) -> String {
-    let mut text = "collective,hosts,bytes,mpi_us,foldback_us,mpi_p99_us,foldback_p99_us,\
+    let mut text = "collective,hosts,bytes,folded,mpi_us,foldback_us,mpi_p99_us,foldback_p99_us,\
                     ratio,ratio_min,ratio_max,slowest_ratio\n"
         .to_owned();
     for p in points {
         let _ = writeln!(
             text,
-            "{},{},{},{:.2},{:.2},{:.2},{:.2},{:.3},{:.3},{:.3},{:.3}",
+            "{},{},{},{},{:.2},{:.2},{:.2},{:.2},{:.3},{:.3},{:.3},{:.3}",
             p.collective,
             p.hosts,
             p.bytes,
+            u8::from(p.folded),
             p.mpi,
             p.foldback,
             p.mpi_p99,
@@ -31,22 +32,25 @@ pub fn csv(points: &[Point]) -> String {
 }
 
 /// The summary, for readers.
-pub fn markdown(points: &[Point], machine: &[String], mpi: &str, folded: &Folded) -> String {
+pub fn markdown(points: &[Point], machine: &[String], mpi: &str) -> String {
     let mut text = String::new();
     text.push_str(
         "Microseconds as the OSU micro-benchmarks count them, the mean over calls and ranks: median \
          over rounds (in brackets the 99th percentile on the slowest rank). Ratio: median of the \
-         rounds' ratios (least to greatest); then that of the median call on the slowest rank.\n\n",
+         rounds' ratios (least to greatest); then that of the median call on the slowest rank. Bytes \
+         as OSU has them: what a rank sends (Scatter: gets) in gathers, and sends to each in \
+         Alltoall; else of the whole vector. *: left to MPI, so the ratio says nothing.\n\n",
     );
     let _ = writeln!(text, "| collective | hosts | bytes | {mpi} | foldback | ratio | slowest |");
     let _ = writeln!(text, "|---|---:|---:|---:|---:|---:|---:|");
     for p in points {
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} ({}) | {} ({}) | **{:.2}** ({:.2} to {:.2}) | {:.2} |",
+            "| {} | {} | {}{} | {} ({}) | {} ({}) | **{:.2}** ({:.2} to {:.2}) | {:.2} |",
             p.collective,
             p.hosts,
             if p.collective == "barrier" { "-".to_owned() } else { p.bytes.to_string() },
+            if p.folded { "" } else { " *" },
             microseconds(p.mpi),
             microseconds(p.mpi_p99),
             microseconds(p.foldback),
@@ -57,16 +61,15 @@ pub fn markdown(points: &[Point], machine: &[String], mpi: &str, folded: &Folded
             p.slowest_ratio
         );
     }
-    let _ = writeln!(text);
+    let _ = writeln!(text, "\n{}", limits::markdown(points));
     for line in machine {
         let _ = writeln!(text, "* {line}");
     }
-    let _ = writeln!(text, "* {} calls folded; to MPI: {}", folded.calls, folded.reasons());
     text
 }
 
 /// Three digits or so.
-fn microseconds(value: f64) -> String {
+pub fn microseconds(value: f64) -> String {
     match value {
         v if v < 10.0 => format!("{v:.2}"),
         v if v < 100.0 => format!("{v:.1}"),
@@ -83,5 +86,13 @@ mod tests {
         assert_eq!(microseconds(2.104), "2.10");
         assert_eq!(microseconds(26.14), "26.1");
         assert_eq!(microseconds(1234.5), "1234");
+    }
+
+    #[test]
+    fn sizes_left_to_mpi_are_marked() {
+        let mut point = Point::example("bcast", 2, 8, 1.0);
+        assert!(markdown(&[point.clone()], &[], "openmpi4").contains("| bcast | 2 | 8 |"));
+        point.folded = false;
+        assert!(markdown(&[point], &[], "openmpi4").contains("| bcast | 2 | 8 * |"));
     }
 }

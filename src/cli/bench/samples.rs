@@ -1,18 +1,20 @@
-//! The numbers, and what they come to.
+//! The numbers that programs print, by run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anyhow::{Context, Result, ensure};
 
-use super::measure::Mode;
+use super::measure::{Folded, Mode};
 
-/// The columns that the latency program prints.
-const HEADER: &str = "collective,bytes,ranks,iterations,min_us,median_us,p99_us,mean_us";
+/// The columns that every program prints first. `calls` is what each rank called in all, untimed
+/// ones as well.
+const FIRST: &str = "collective,bytes,ranks,iterations,calls";
 
 /// What was measured: one line for each run, collective and size.
-#[derive(Default)]
 pub struct Samples {
+    /// The columns behind the first ones.
+    columns: &'static [&'static str],
     lines: Vec<Sample>,
 }
 
@@ -22,132 +24,156 @@ struct Sample {
     mode: Mode,
     collective: String,
     bytes: u64,
-    /// min, median, p99, mean, in microseconds
-    times: [f64; 4],
+    /// Of each rank.
+    calls: u64,
+    /// Whether foldback folded these calls.
+    folded: bool,
+    /// By column.
+    values: Vec<f64>,
 }
 
-const MEDIAN: usize = 1;
-const P99: usize = 2;
-const MEAN: usize = 3;
-
-/// A collective, a size and a number of hosts: both ways, over all rounds.
-#[derive(Debug, PartialEq)]
-pub struct Point {
-    pub collective: String,
-    pub bytes: u64,
+/// A collective, a number of hosts and a size: both ways, over all rounds.
+pub struct Subject<'a> {
+    pub collective: &'a str,
     pub hosts: u64,
-    /// What the OSU micro-benchmarks print, in microseconds: the mean over calls and ranks. Of the
-    /// rounds' means, the median.
-    pub mpi: f64,
-    pub foldback: f64,
-    /// Likewise the 99th percentile of calls, as long as they took on the slowest rank.
-    pub mpi_p99: f64,
-    pub foldback_p99: f64,
-    /// Median, least and greatest of the rounds' ratios of means.
-    pub ratio: f64,
-    pub ratio_min: f64,
-    pub ratio_max: f64,
-    /// Median of the rounds' ratios of the median call on the slowest rank.
-    pub slowest_ratio: f64,
+    pub bytes: u64,
+    lines: Vec<&'a Sample>,
 }
 
 impl Samples {
+    /// Of a program that prints these columns behind the first ones.
+    pub fn new(columns: &'static [&'static str]) -> Self {
+        Self { columns, lines: Vec::new() }
+    }
+
     /// Takes what one run printed. Lines that are no CSV of ours are left out: MPIs warn on stdout.
-    pub fn add(&mut self, round: u64, hosts: u64, mode: Mode, csv: &str) -> Result<()> {
-        ensure!(csv.contains(HEADER), "the latency program printed something else:\n{csv}");
-        for line in csv.lines().filter(|line| *line != HEADER && !line.trim().is_empty()) {
+    pub fn add(
+        &mut self,
+        round: u64,
+        hosts: u64,
+        mode: Mode,
+        csv: &str,
+        folded: &Folded,
+    ) -> Result<()> {
+        let header = format!("{FIRST},{}", self.columns.join(","));
+        ensure!(csv.contains(&header), "the program printed something else:\n{csv}");
+        let mut lines = Vec::new();
+        for line in csv.lines().filter(|line| *line != header) {
             let fields: Vec<&str> = line.split(',').collect();
-            let Ok([collective, bytes, _ranks, _iterations, times @ ..]) =
-                <[&str; 8]>::try_from(fields)
+            let [collective, bytes, _ranks, _iterations, calls, values @ ..] = fields.as_slice()
             else {
                 continue;
             };
-            let mut sample = Sample {
+            if values.len() != self.columns.len() {
+                continue;
+            }
+            let wrong = || format!("no number: {line}");
+            lines.push(Sample {
                 round,
                 hosts,
                 mode,
-                collective: collective.to_owned(),
-                bytes: bytes.parse().with_context(|| format!("no size: {line}"))?,
-                times: [0.0; 4],
-            };
-            for (to, from) in sample.times.iter_mut().zip(times) {
-                *to = from.parse().with_context(|| format!("no time: {line}"))?;
-            }
-            self.lines.push(sample);
+                collective: (*collective).to_owned(),
+                bytes: bytes.parse().with_context(wrong)?,
+                calls: calls.parse().with_context(wrong)?,
+                folded: false,
+                values: values
+                    .iter()
+                    .map(|value| value.parse().with_context(wrong))
+                    .collect::<Result<_>>()?,
+            });
         }
+        mark_folded(&mut lines, hosts, folded);
+        self.lines.append(&mut lines);
         Ok(())
     }
 
     /// All of it, for other tools.
     pub fn csv(&self) -> String {
         let mut text =
-            "round,mode,hosts,collective,bytes,min_us,median_us,p99_us,mean_us\n".to_owned();
+            format!("round,mode,hosts,collective,bytes,folded,{}\n", self.columns.join(","));
         for line in &self.lines {
-            let mode = if line.mode == Mode::Mpi { "mpi" } else { "foldback" };
-            let [min, median, p99, mean] = line.times;
+            let values: Vec<_> = line.values.iter().map(f64::to_string).collect();
             let _ = writeln!(
                 text,
-                "{},{mode},{},{},{},{min},{median},{p99},{mean}",
-                line.round, line.hosts, line.collective, line.bytes
+                "{},{},{},{},{},{},{}",
+                line.round,
+                line.mode.name(),
+                line.hosts,
+                line.collective,
+                line.bytes,
+                u8::from(line.folded),
+                values.join(",")
             );
         }
         text
     }
 
-    /// Summed up, in the order measured first by collective, then hosts, then size.
-    pub fn points(&self) -> Vec<Point> {
+    /// By collective in the order measured, then hosts, then size.
+    pub fn subjects(&self) -> Vec<Subject<'_>> {
         let mut order: Vec<&str> = Vec::new();
-        let mut groups: BTreeMap<(usize, u64, u64), Vec<&Sample>> = BTreeMap::new();
+        let mut subjects: BTreeMap<(usize, u64, u64), Vec<&Sample>> = BTreeMap::new();
         for line in &self.lines {
             let index = order.iter().position(|name| *name == line.collective);
             let index = index.unwrap_or_else(|| {
                 order.push(&line.collective);
                 order.len() - 1
             });
-            groups.entry((index, line.hosts, line.bytes)).or_default().push(line);
+            subjects.entry((index, line.hosts, line.bytes)).or_default().push(line);
         }
-        groups
-            .iter()
-            .filter_map(|(&(index, hosts, bytes), lines)| {
-                Point::of(order[index], hosts, bytes, lines)
-            })
-            .collect()
+        let subject = |((index, hosts, bytes), lines)| Subject {
+            collective: order[index],
+            hosts,
+            bytes,
+            lines,
+        };
+        subjects.into_iter().map(subject).collect()
     }
 }
 
-impl Point {
-    fn of(collective: &str, hosts: u64, bytes: u64, lines: &[&Sample]) -> Option<Self> {
-        let times = |mode, which: usize| -> Vec<f64> {
-            lines.iter().filter(|line| line.mode == mode).map(|line| line.times[which]).collect()
+/// Limits leave the larger sizes to MPI; so as many calls as were folded are those of the smallest.
+fn mark_folded(lines: &mut [Sample], ranks: u64, folded: &Folded) {
+    let mut order: Vec<&mut Sample> = lines.iter_mut().collect();
+    order.sort_by_key(|line| line.bytes);
+    let mut so_far: BTreeMap<String, u64> = BTreeMap::new();
+    for line in order {
+        let calls = so_far.entry(line.collective.clone()).or_default();
+        *calls += line.calls * ranks;
+        line.folded = *calls <= folded.calls_of(&line.collective);
+    }
+}
+
+impl Subject<'_> {
+    fn of(&self, mode: Mode) -> impl Iterator<Item = &Sample> {
+        self.lines.iter().copied().filter(move |line| line.mode == mode)
+    }
+
+    /// Whether foldback folded it, in every round.
+    pub fn folded(&self) -> bool {
+        self.of(Mode::Foldback).all(|line| line.folded)
+    }
+
+    /// The rounds' values of a column.
+    pub fn values(&self, mode: Mode, column: usize) -> Vec<f64> {
+        self.of(mode).map(|line| line.values[column]).collect()
+    }
+
+    /// Their median.
+    pub fn median(&self, mode: Mode, column: usize) -> Option<f64> {
+        median(self.values(mode, column))
+    }
+
+    /// Without divided by with, in each round.
+    pub fn ratios(&self, column: usize) -> Vec<f64> {
+        let ratio = |with: &Sample| {
+            let without = self.of(Mode::Mpi).find(|line| line.round == with.round)?;
+            Some(without.values[column] / with.values[column])
         };
-        let ratios = |which: usize| -> Vec<f64> {
-            let with = lines.iter().filter(|line| line.mode == Mode::Foldback);
-            with.filter_map(|with| {
-                let without =
-                    lines.iter().find(|l| l.mode == Mode::Mpi && l.round == with.round)?;
-                Some(without.times[which] / with.times[which])
-            })
-            .collect()
-        };
-        let of_means = ratios(MEAN);
-        Some(Self {
-            collective: collective.to_owned(),
-            bytes,
-            hosts,
-            mpi: median(times(Mode::Mpi, MEAN))?,
-            foldback: median(times(Mode::Foldback, MEAN))?,
-            mpi_p99: median(times(Mode::Mpi, P99))?,
-            foldback_p99: median(times(Mode::Foldback, P99))?,
-            ratio_min: of_means.iter().copied().reduce(f64::min)?,
-            ratio_max: of_means.iter().copied().reduce(f64::max)?,
-            ratio: median(of_means)?,
-            slowest_ratio: median(ratios(MEDIAN))?,
-        })
+        self.of(Mode::Foldback).filter_map(ratio).collect()
     }
 }
 
 /// Of an even number, the mean of the middle two.
-fn median(mut values: Vec<f64>) -> Option<f64> {
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let upper = values.len() / 2;
     let lower = values.len().checked_sub(1)? / 2;
@@ -158,6 +184,8 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
+    const HEADER: &str = "collective,bytes,ranks,iterations,calls,mean_us";
+
     #[test]
     fn the_median_of_an_even_number_lies_in_between() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
@@ -167,26 +195,38 @@ mod tests {
 
     #[test]
     fn ratios_pair_the_runs_of_one_round() {
-        let mut samples = Samples::default();
+        let mut samples = Samples::new(&["mean_us"]);
         for (round, mpi, foldback) in [(0, 10.0, 5.0), (1, 40.0, 10.0), (2, 12.0, 4.0)] {
             for (mode, time) in [(Mode::Mpi, mpi), (Mode::Foldback, foldback)] {
-                let csv = format!("{HEADER}\nallreduce,4,2,1000,1.0,7.0,99.0,{time}\n");
-                samples.add(round, 2, mode, &csv).unwrap();
+                let csv = format!("{HEADER}\nallreduce,4,2,1000,1200,{time}\n");
+                samples.add(round, 2, mode, &csv, &Folded::default()).unwrap();
             }
         }
-        let points = samples.points();
-        assert_eq!(points.len(), 1);
-        assert_eq!((points[0].mpi, points[0].foldback), (12.0, 5.0));
-        assert_eq!((points[0].ratio_min, points[0].ratio, points[0].ratio_max), (2.0, 3.0, 4.0));
-        assert_eq!(points[0].slowest_ratio, 1.0);
+        let subjects = samples.subjects();
+        assert_eq!(subjects.len(), 1);
+        assert_eq!(subjects[0].median(Mode::Mpi, 0), Some(12.0));
+        assert_eq!(subjects[0].ratios(0), [2.0, 4.0, 3.0]);
     }
 
     #[test]
     fn other_output_is_left_out_and_no_output_is_an_error() {
-        let mut samples = Samples::default();
-        let csv = format!("a warning\n{HEADER}\nbarrier,0,2,1000,1,2,3,4\n");
-        samples.add(0, 2, Mode::Mpi, &csv).unwrap();
+        let mut samples = Samples::new(&["mean_us"]);
+        let csv = format!("a warning\n{HEADER}\n\nbarrier,0,2,1000,1200,4\n");
+        samples.add(0, 2, Mode::Mpi, &csv, &Folded::default()).unwrap();
         assert_eq!(samples.lines.len(), 1);
-        assert!(samples.add(0, 2, Mode::Mpi, "usage: latency").is_err());
+        assert!(samples.add(0, 2, Mode::Mpi, "usage: latency", &Folded::default()).is_err());
+    }
+
+    #[test]
+    fn the_smallest_sizes_are_those_that_were_folded() {
+        let mut samples = Samples::new(&["mean_us"]);
+        let csv = format!("{HEADER}\nbcast,64,2,9,10,1\nbcast,4,2,9,10,1\nbcast,8,2,9,10,1\n");
+        let folded = Folded::parse(
+            r#"{"collectives": [{"collective": "Bcast", "form": "Blocking", "calls": 40}]}"#,
+        );
+        samples.add(0, 2, Mode::Foldback, &csv, &folded.unwrap()).unwrap();
+        let folded = |subject: &Subject<'_>| (subject.bytes, subject.folded());
+        let folded: Vec<_> = samples.subjects().iter().map(folded).collect();
+        assert_eq!(folded, [(4, true), (8, true), (64, false)]);
     }
 }

@@ -1,0 +1,148 @@
+//! What the overlap program's numbers come to.
+
+use std::fmt::Write;
+
+use super::measure::Mode;
+use super::report::microseconds;
+use super::samples::{Samples, Subject};
+
+/// What it measures.
+pub const COLLECTIVES: &[&str] = &[
+    "iallreduce",
+    "ireduce",
+    "ibcast",
+    "ibarrier",
+    "iallgather",
+    "igather",
+    "iscatter",
+    "ireduce_scatter_block",
+    "ialltoall",
+];
+
+/// What it prints; explained in `benchmarks/overlap.c`.
+pub const COLUMNS: &[&str] =
+    &["pure_us", "compute_us", "total_us", "overlap", "start_us", "wait_us", "osu", "loop"];
+const PURE: usize = 0;
+const OVERLAP: usize = 3;
+const OSU: usize = 6;
+const LOOP: usize = 7;
+
+/// A collective, a size and a number of hosts: both ways, over all rounds.
+#[derive(Debug)]
+pub struct Point {
+    pub collective: String,
+    pub bytes: u64,
+    pub hosts: u64,
+    /// Not left to MPI.
+    pub folded: bool,
+    pub mpi: Measured,
+    pub foldback: Measured,
+}
+
+/// Medians over rounds.
+#[derive(Debug)]
+pub struct Measured {
+    /// Microseconds of the pure collective.
+    pub pure: f64,
+    /// Percent, with the least and the greatest.
+    pub overlap: [f64; 3],
+    /// Percent: computation as OSU measures it, and by whole iterations.
+    pub osu: f64,
+    pub by_loop: f64,
+}
+
+/// Summed up, in the order of [`Samples::subjects`].
+pub fn points(samples: &Samples) -> Vec<Point> {
+    let point = |subject: &Subject<'_>| {
+        Some(Point {
+            collective: subject.collective.to_owned(),
+            bytes: subject.bytes,
+            hosts: subject.hosts,
+            folded: subject.folded(),
+            mpi: Measured::of(subject, Mode::Mpi)?,
+            foldback: Measured::of(subject, Mode::Foldback)?,
+        })
+    };
+    samples.subjects().iter().filter_map(point).collect()
+}
+
+impl Measured {
+    fn of(subject: &Subject<'_>, mode: Mode) -> Option<Self> {
+        let overlaps = subject.values(mode, OVERLAP);
+        Some(Self {
+            pure: subject.median(mode, PURE)?,
+            overlap: [
+                subject.median(mode, OVERLAP)?,
+                overlaps.iter().copied().reduce(f64::min)?,
+                overlaps.iter().copied().reduce(f64::max)?,
+            ],
+            osu: subject.median(mode, OSU)?,
+            by_loop: subject.median(mode, LOOP)?,
+        })
+    }
+}
+
+/// The summary, for readers.
+pub fn markdown(points: &[Point], machine: &[String], mpi: &str, tests: u64) -> String {
+    let mut text = format!(
+        "Overlap in percent, as the OSU micro-benchmarks define it: how much of the time that the \
+         collective takes by itself (pure, microseconds) is hidden by as long a computation between \
+         its start and MPI_Wait, with {tests} calls of MPI_Test in it. Medians over rounds (least to \
+         greatest). osu: with the time of the computation taken between start and wait, as OSU \
+         takes it; loop: by whole iterations. All three are explained in benchmarks/overlap.c. Bytes \
+         as in the table of latencies. *: left to MPI.\n\n"
+    );
+    let columns = "pure | overlap | osu | loop";
+    let _ =
+        writeln!(text, "| collective | hosts | bytes | {mpi}: {columns} | foldback: {columns} |");
+    let _ = writeln!(text, "|---|---:|---:|{}", "---:|".repeat(8));
+    for p in points {
+        let bytes = if p.collective == "ibarrier" { "-".to_owned() } else { p.bytes.to_string() };
+        let star = if p.folded { "" } else { " *" };
+        let _ = write!(text, "| {} | {} | {bytes}{star} |", p.collective, p.hosts);
+        for m in [&p.mpi, &p.foldback] {
+            let [median, least, most] = m.overlap;
+            let _ = write!(
+                text,
+                " {} | **{median:.0}** ({least:.0} to {most:.0}) | {:.0} | {:.0} |",
+                microseconds(m.pure),
+                m.osu,
+                m.by_loop
+            );
+        }
+        text.push('\n');
+    }
+    text.push('\n');
+    for line in machine {
+        let _ = writeln!(text, "* {line}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::bench::measure::Folded;
+
+    #[test]
+    fn a_table_has_both_ways_side_by_side() {
+        let mut samples = Samples::new(COLUMNS);
+        for (round, mode, overlap) in [
+            (0, Mode::Mpi, 10),
+            (0, Mode::Foldback, 90),
+            (1, Mode::Foldback, 96),
+            (1, Mode::Mpi, 2),
+        ] {
+            let csv = format!(
+                "collective,bytes,ranks,iterations,calls,{}\n\
+                 ibcast,64,2,10,12,5.5,6,7,{overlap},1,2,50,80\n",
+                COLUMNS.join(",")
+            );
+            samples.add(round, 2, mode, &csv, &Folded::default()).unwrap();
+        }
+        let table = markdown(&points(&samples), &[], "openmpi4", 0);
+        let row =
+            "| ibcast | 2 | 64 * | 5.50 | **6** (2 to 10) | 50 | 80 | 5.50 | **93** (90 to 96) |";
+        assert!(table.contains(row), "{table}");
+    }
+}
