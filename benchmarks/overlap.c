@@ -17,7 +17,8 @@
  * Computing is a number of turns of a loop, and not a time by the clock. Where hosts share CPUs,
  * time passes for a rank that does not run, and what it measured would be no work. The turns are
  * calibrated here by the fastest of many runs, which nobody interrupted; each rank computes
- * for as long as its own part of the pure collective takes, as in OSU.
+ * for as long as its own part of the pure collective takes, as in OSU. --clock computes until that
+ * much time has passed, as OSU does.
  *
  * `compute` is measured in calls without a collective, on all ranks at once and with the same
  * barriers. OSU measures it between start and wait. What the collective takes from the
@@ -27,20 +28,19 @@
  *
  * The three are measured in blocks, in turns, so that whatever drifts meanwhile hits all of them.
  *
- * Two limits of what any number here can say. First, on a machine whose hosts share
- * CPUs a rank may stand ready to compute and not run: the first of two ranks on a CPU waits in
- * MPI_Wait until the second, which begins when the first gives the CPU away, has computed as well,
- * and it cannot tell that from waiting for a message. So with twice as many ranks as CPUs, even a
- * collective that costs nothing can leave overlap at about 50. `loop` is free of that: it takes
- * whole iterations, with their barriers, and asks how much longer {start, compute, wait} is than
- * {compute}, relative to how much longer {start, wait} is than nothing:
+ * Two limits of what any number here can say. First, where hosts share CPUs, a rank may stand ready
+ * to compute and not run: the first of two ranks on a CPU waits in MPI_Wait until the second, which
+ * begins when the first gives the CPU away, has computed as well, and it cannot tell that from
+ * waiting for a message. So with twice as many ranks as CPUs, even a collective that costs nothing
+ * can leave overlap at about 50. `loop` is free of that: it takes whole iterations, with their
+ * barriers, and asks how much longer {start, compute, wait} is than {compute}, relative to how much
+ * longer {start, wait} is than nothing; of each the median block:
  *
  *     loop = max(0, 100 - (L(total) - L(compute)) / (L(pure) - L(nothing)) * 100)
  *
- * Second, what the CPU itself does for the collective overlaps with nothing. In the lab that
- * is nearly all of it, since the "wires" are CPU work too: sending a frame takes it through both
- * hosts' interfaces in the system call that sends. A wire that takes time without taking the CPU
- * (foldback lab run --delay) shows what a network would.
+ * Second, what the CPU itself does for the collective overlaps with nothing, unless another CPU is
+ * idle. In the lab that is nearly all of it, since the "wires" are CPU work too: sending a frame
+ * takes it through both hosts' interfaces in the system call that sends.
  */
 #include <mpi.h>
 #include <stdint.h>
@@ -49,7 +49,7 @@
 #include "program.h"
 #include "sizes.h"
 
-static long iterations = 1000, warmup = 100, tests, stall = 120;
+static long iterations = 1000, warmup = 100, tests, by_clock, stall = 120;
 static const char *only = "iallreduce";
 static const char *size_list = "4,64,1024,4096,16384,65536";
 
@@ -59,6 +59,7 @@ static const struct option_spec options[] = {
     {"--iterations", OPTION_NUMBER, &iterations, "timed, of up to 8 KiB; a quarter above (1000)"},
     {"--warmup", OPTION_NUMBER, &warmup, "untimed, likewise (100)"},
     {"--tests", OPTION_NUMBER, &tests, "calls of MPI_Test while computing (0)"},
+    {"--clock", OPTION_FLAG, &by_clock, "compute until the time is over, not a number of turns"},
     {"--stall", OPTION_NUMBER, &stall, "seconds that one size may take (120)"},
     {0},
 };
@@ -128,8 +129,10 @@ static const struct {
 
 enum { COLLECTIVES = sizeof(collectives) / sizeof(*collectives), BLOCKS = 10, UNTIMED = 2 };
 
+static double turn; /* seconds */
+
 /* A turn depends on the one before, and takes a few cycles. */
-static void compute(long turns)
+static void take_turns(long turns)
 {
 	uint64_t x = (uint64_t)turns;
 
@@ -139,8 +142,21 @@ static void compute(long turns)
 	}
 }
 
-/* Seconds of a turn. Of many short runs the fastest was not interrupted. */
-static double calibrate(void)
+static void compute(long turns)
+{
+	double end;
+
+	if (!by_clock) {
+		take_turns(turns);
+		return;
+	}
+	end = now() + (double)turns * turn;
+	while (now() < end)
+		take_turns(100);
+}
+
+/* Of many short runs the fastest was not interrupted. */
+static void calibrate(void)
 {
 	const long turns = 20000;
 	double fastest = 1;
@@ -148,20 +164,30 @@ static double calibrate(void)
 	for (int i = 0; i < 200; i++) {
 		double start = now();
 
-		compute(turns);
+		take_turns(turns);
 		if (now() - start < fastest)
 			fastest = now() - start;
 	}
-	return fastest / (double)turns;
+	turn = fastest / (double)turns;
 }
 
 enum phase { NOTHING, PURE, COMPUTE, TOTAL, PHASES };
 
-/* What one rank measured of one size, in seconds: sums over calls. */
-struct sums {
-	double call[PHASES]; /* from start to end */
-	double loop[PHASES]; /* with the barriers */
-	double start, wait;  /* of the calls in TOTAL */
+/* What is timed at each call: a phase from its start to its end, and the two calls in TOTAL. */
+enum { START = PHASES, WAIT, SERIES };
+
+/* Of one size on one rank, in seconds. */
+struct times {
+	long n;		      /* calls of each phase */
+	double *call[SERIES]; /* of each call */
+	double loop[PHASES];  /* of an iteration with its barrier, the median of the blocks */
+};
+
+/* Sums of these over all ranks are what is reported. */
+struct results {
+	double mean[SERIES];
+	double median[SERIES];
+	double loop[PHASES];
 };
 
 /* What is measured. */
@@ -184,44 +210,77 @@ static void work(const struct subject *subject, MPI_Request *request)
 }
 
 /* One iteration without its barrier. */
-static double once(const struct subject *subject, enum phase phase, struct sums *sums)
+static void once(const struct subject *subject, enum phase phase, double times[SERIES])
 {
 	MPI_Request request = MPI_REQUEST_NULL;
-	double begin = now(), started, computed, end;
+	double begin = now(), started = begin, computed = begin, end;
 
 	if (phase == PURE || phase == TOTAL)
 		subject->start(subject->count, &request);
-	started = phase == TOTAL ? now() : begin;
-	if (phase == COMPUTE)
-		compute(subject->turns);
-	if (phase == TOTAL)
+	if (phase == TOTAL) {
+		started = now();
 		work(subject, &request);
-	computed = phase == TOTAL ? now() : begin;
+		computed = now();
+	} else if (phase == COMPUTE) {
+		compute(subject->turns);
+	}
 	if (phase == PURE || phase == TOTAL)
 		MPI_Wait(&request, MPI_STATUS_IGNORE);
 	end = now();
-	sums->start += started - begin;
-	if (phase == TOTAL)
-		sums->wait += end - computed;
-	return end - begin;
+	times[phase] = end - begin;
+	if (phase == TOTAL) {
+		times[START] = started - begin;
+		times[WAIT] = end - computed;
+	}
 }
 
-/* `n` calls, each with its barrier, behind some that are not counted. */
-static void block(const struct subject *subject, enum phase phase, long n, struct sums *sums)
+/* `n` calls, each with its barrier, behind some that do not count. Returns the time of an
+ * iteration. */
+static double block(const struct subject *subject, enum phase phase, long n, struct times *times)
 {
-	struct sums ignored = {0};
-	double begin;
+	double one[SERIES] = {0}, begin = 0;
 
-	for (int i = 0; i < UNTIMED; i++) {
-		once(subject, phase, &ignored);
+	for (long i = -UNTIMED; i < n; i++) {
+		if (i == 0)
+			begin = now();
+		once(subject, phase, one);
+		if (i >= 0) {
+			times->call[phase][times->n + i] = one[phase];
+			for (int series = START; series < SERIES && phase == TOTAL; series++)
+				times->call[series][times->n + i] = one[series];
+		}
 		MPI_Barrier(MPI_COMM_WORLD);
 	}
-	begin = now();
-	for (long i = 0; i < n; i++) {
-		sums->call[phase] += once(subject, phase, sums);
-		MPI_Barrier(MPI_COMM_WORLD);
+	return (now() - begin) / (double)n;
+}
+
+static int ascending(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Sorts. */
+static double median(double *values, long n)
+{
+	qsort(values, (size_t)n, sizeof(*values), ascending);
+	return (values[n / 2] + values[(n - 1) / 2]) / 2;
+}
+
+static void sum_up(struct times *times, struct results *results)
+{
+	struct results mine = {0};
+
+	for (int series = 0; series < SERIES; series++) {
+		for (long i = 0; i < times->n; i++)
+			mine.mean[series] += times->call[series][i] / (double)times->n;
+		mine.median[series] = median(times->call[series], times->n);
 	}
-	sums->loop[phase] += now() - begin;
+	for (int phase = 0; phase < PHASES; phase++)
+		mine.loop[phase] = times->loop[phase];
+	MPI_Reduce(&mine, results, sizeof(mine) / sizeof(double), MPI_DOUBLE, MPI_SUM, 0,
+		   MPI_COMM_WORLD);
 }
 
 static double percent(double longer, double pure)
@@ -231,46 +290,55 @@ static double percent(double longer, double pure)
 	return overlap > 0 ? overlap : 0;
 }
 
-static void print(const char *name, int bytes, long n, long calls, const struct sums *sums)
+static void print(const char *name, int bytes, long n, long calls, const struct results *results)
 {
-	const double *call = sums->call, *loop = sums->loop;
-	double each = 1e6 / (double)n / world_size;
+	const double *mean = results->mean, *med = results->median, *loop = results->loop;
+	double us = 1e6 / world_size;
 
-	say("%s,%d,%d,%ld,%ld,%.2f,%.2f,%.2f,%.1f,%.2f,%.2f,%.1f,%.1f", name, bytes, world_size, n,
-	    calls, call[PURE] * each, call[COMPUTE] * each, call[TOTAL] * each,
-	    percent(call[TOTAL] - call[COMPUTE], call[PURE]), sums->start * each, sums->wait * each,
-	    percent(sums->start + sums->wait, call[PURE]),
+	say("%s,%d,%d,%ld,%ld,%.2f,%.2f,%.2f,%.1f,%.2f,%.2f,%.2f,%.2f,%.2f,%.1f,%.1f,%.1f", name,
+	    bytes, world_size, n, calls, mean[PURE] * us, mean[COMPUTE] * us, mean[TOTAL] * us,
+	    percent(mean[TOTAL] - mean[COMPUTE], mean[PURE]), med[PURE] * us, med[COMPUTE] * us,
+	    med[TOTAL] * us, med[START] * us, med[WAIT] * us,
+	    percent(med[TOTAL] - med[COMPUTE], med[PURE]),
+	    percent(mean[START] + mean[WAIT], mean[PURE]),
 	    percent(loop[TOTAL] - loop[COMPUTE], loop[PURE] - loop[NOTHING]));
 }
 
-static void measure(const char *name, starter *start, int bytes, double turn)
+static void measure(const char *name, starter *start, int bytes)
 {
 	long divisor = bytes > LARGE ? 4 : 1;
 	long n = iterations / divisor / BLOCKS > 0 ? iterations / divisor / BLOCKS : 1;
 	long first = warmup / divisor > 0 ? warmup / divisor : 1;
+	long most = first > n * BLOCKS ? first : n * BLOCKS;
 	struct subject subject = {start, bytes / 4, 0};
-	struct sums sums = {0}, all;
+	struct times times = {0};
+	double loops[PHASES][BLOCKS];
+	struct results results;
 
 	watch((unsigned)stall, "%s of %d bytes", name, bytes);
-	block(&subject, PURE, first, &sums);
-	sums = (struct sums){0};
-	block(&subject, PURE, first, &sums);
-	subject.turns = (long)(sums.call[PURE] / (double)first / turn);
-	sums = (struct sums){0};
-	for (int i = 0; i < BLOCKS; i++)
+	for (int series = 0; series < SERIES; series++)
+		times.call[series] = calloc((size_t)most, sizeof(double));
+	block(&subject, PURE, first, &times);
+	block(&subject, PURE, first, &times);
+	subject.turns = (long)(median(times.call[PURE], first) / turn);
+	for (int i = 0; i < BLOCKS; i++) {
 		for (enum phase phase = 0; phase < PHASES; phase++)
-			block(&subject, phase, n, &sums);
-	MPI_Reduce(&sums, &all, sizeof(sums) / sizeof(double), MPI_DOUBLE, MPI_SUM, 0,
-		   MPI_COMM_WORLD);
+			loops[phase][i] = block(&subject, phase, n, &times);
+		times.n += n;
+	}
+	for (int phase = 0; phase < PHASES; phase++)
+		times.loop[phase] = median(loops[phase], BLOCKS);
+	sum_up(&times, &results);
 	if (world_rank == 0)
-		print(name, bytes, n * BLOCKS, 2 * (first + UNTIMED) + 2 * BLOCKS * (n + UNTIMED),
-		      &all);
+		print(name, bytes, times.n, 2 * (first + UNTIMED) + 2 * BLOCKS * (n + UNTIMED),
+		      &results);
+	for (int series = 0; series < SERIES; series++)
+		free(times.call[series]);
 }
 
 int main(int argc, char **argv)
 {
 	int sizes[MOST_SIZES], n_sizes, most = 0;
-	double turn;
 
 	program_start("overlap", &argc, &argv, options);
 	check_listed(only, collectives, COLLECTIVES, sizeof(*collectives));
@@ -279,17 +347,18 @@ int main(int argc, char **argv)
 		most = sizes[i] > most ? sizes[i] : most;
 	from = buffer((long)most * world_size, 1);
 	to = buffer((long)most * world_size, 0);
-	turn = calibrate();
+	calibrate();
 
 	say("collective,bytes,ranks,iterations,calls,pure_us,compute_us,total_us,overlap,"
-	    "start_us,wait_us,osu,loop");
+	    "pure_median_us,compute_median_us,total_median_us,start_median_us,wait_median_us,"
+	    "typical,osu,loop");
 	for (int i = 0; i < COLLECTIVES; i++) {
 		if (!is_listed(only, collectives[i].name))
 			continue;
 		for (int j = 0; j < n_sizes && collectives[i].start != ibarrier; j++)
-			measure(collectives[i].name, collectives[i].start, sizes[j], turn);
+			measure(collectives[i].name, collectives[i].start, sizes[j]);
 		if (collectives[i].start == ibarrier)
-			measure("ibarrier", ibarrier, 0, turn);
+			measure("ibarrier", ibarrier, 0);
 	}
 	MPI_Finalize();
 	return 0;
