@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "operation.h"
+
 static bool family(const char *name)
 {
 	static char version[MPI_MAX_LIBRARY_VERSION_STRING];
@@ -13,25 +15,30 @@ static bool family(const char *name)
 	return !strncmp(version, name, strlen(name));
 }
 
-const char *deviation_answer(const struct plan *plan)
+/* What is wrong with this operation on integers of this type, whatever the collective. */
+static const char *wrong_operation(enum op op, const struct type *type)
 {
-	MPI_Datatype handle = plan->type->handle;
-	bool compares = plan->op == MIN || plan->op == MAX;
+	bool compares = op == MIN || op == MAX;
 
-	if (plan->team->size == 1 || (plan->collective != ALLREDUCE && plan->collective != REDUCE))
-		return NULL;
 	if (family("Open MPI")) {
 		/* In its AVX2 and AVX-512 code, which not every machine runs. */
-		if (plan->op == SUM && plan->type->size <= 2)
+		if (op == SUM && type->size <= 2)
 			return "sums of 8- and 16-bit integers saturate";
-		if (compares && handle == MPI_OFFSET)
+		if (compares && type->handle == MPI_OFFSET)
 			return "MPI_OFFSET is compared as unsigned";
-		if (compares && handle == MPI_UNSIGNED_LONG)
+		if (compares && type->handle == MPI_UNSIGNED_LONG)
 			return "MPI_UNSIGNED_LONG is compared as signed";
 	}
-	if (family("MPICH") && compares && !plan->type->is_signed)
+	if (family("MPICH") && compares && !type->is_signed)
 		return "unsigned integers are compared as signed";
 	return NULL;
+}
+
+const char *deviation_answer(const struct plan *plan)
+{
+	if (plan->team->size == 1 || (plan->collective != ALLREDUCE && plan->collective != REDUCE))
+		return NULL;
+	return wrong_operation(plan->op, plan->type);
 }
 
 const char *deviation_break(const struct plan *plan)
@@ -52,4 +59,77 @@ const char *deviation_break(const struct plan *plan)
 			       "crashes";
 	}
 	return NULL;
+}
+
+const char *deviation_call_answer(const struct call *call)
+{
+	if (call->team->size == 1 || !call->traits->reduces)
+		return NULL;
+	return call->operand->type ? wrong_operation(call->op, call->operand->type) : NULL;
+}
+
+static const char *breaks_open_mpi(const struct call *call)
+{
+	bool mixed = call->units == UNITS_MIXED;
+	size_t bytes = call_bytes(call);
+
+	if (call->team->size == 1)
+		return NULL;
+	/* It chooses by the size of one's datatype times the count of the other's. */
+	if (call->form == BLOCKING && mixed && call->collective == ALLGATHERV)
+		return "an Allgatherv whose datatypes differ between ranks or sides hangs";
+	if (call->form == BLOCKING && mixed && call->collective == BCAST && bytes > 2000)
+		return "a large Bcast whose datatype differs between ranks fails or hangs";
+	if (call->form == BLOCKING && call->units != UNITS_PLAIN && call->collective == GATHER &&
+	    call->team->size > 2)
+		return "a Gather of derived datatypes by a tree is wrong";
+	if (call->form != BLOCKING && call->in_place && call->collective == ALLTOALLV)
+		return "an Ialltoallv in place that is of nothing for a rank lets later operations "
+		       "go astray";
+	/* It has room for 16 bytes of an element that a fragment ends in. */
+	if (call->units != UNITS_PLAIN && call->operand->handle == MPI_C_LONG_DOUBLE_COMPLEX)
+		return "a large message of a datatype of MPI_C_LONG_DOUBLE_COMPLEX crashes";
+	return NULL;
+}
+
+static bool has_padding(const struct operand *operand)
+{
+	return ~operand->significant & ((2ull << (operand->size - 1)) - 1);
+}
+
+static const char *breaks_mpich(const struct call *call)
+{
+	/* Where an element does not end with a piece of 8 KiB. */
+	if (call_bytes(call) > 8000 && (call->units != UNITS_PLAIN || has_padding(call->operand)))
+		return "a large message of a datatype with gaps may be truncated or lose elements";
+	/* It makes room for the size of the datatype, where its extent is needed. */
+	if ((call->collective == REDUCE_SCATTER || call->collective == REDUCE_SCATTER_BLOCK) &&
+	    call->operand->handle == operation_padded_affine)
+		return "a Reduce_scatter of a datatype with padding, by an operation that does not "
+		       "commute, writes out of bounds";
+	if (call->form == PERSISTENT &&
+	    (call->collective == GATHER || call->collective == SCATTER ||
+	     call->collective == ALLGATHER))
+		return "a persistent Gather, Scatter or Allgather is wrong after its first round";
+	if (call->form == BLOCKING && call->units == UNITS_MIXED && call->collective == BCAST &&
+	    call_bytes(call) > 2000)
+		return "a large Bcast whose datatype differs between ranks may fail";
+	if (call->collective == ALLGATHERV && call->team->size == 1)
+		return "an Allgatherv by one rank alone ignores the displacement";
+	if (call->collective == REDUCE && call->in_place && call->root && call_bytes(call) > 2048)
+		return "a Reduce in place of more than 2 KiB to another root than 0 crashes";
+	return NULL;
+}
+
+const char *deviation_call_break(const struct call *call)
+{
+	if (family("Open MPI"))
+		return breaks_open_mpi(call);
+	return family("MPICH") ? breaks_mpich(call) : NULL;
+}
+
+bool deviation_inactive(void)
+{
+	/* MPI_Testall even fails with them. */
+	return family("MPICH");
 }

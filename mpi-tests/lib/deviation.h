@@ -4,6 +4,7 @@
 #ifndef DEVIATION_H
 #define DEVIATION_H
 
+#include "call.h"
 #include "plan.h"
 
 /* What the MPI at hand is known to answer wrongly in this call, or NULL. After MPI_Init. */
@@ -11,5 +12,12 @@ const char *deviation_answer(const struct plan *plan);
 
 /* Why the MPI at hand cannot take this call at all, or NULL. */
 const char *deviation_break(const struct plan *plan);
+
+/* The same of the calls of call.h. */
+const char *deviation_call_answer(const struct call *call);
+const char *deviation_call_break(const struct call *call);
+
+/* Whether the MPI at hand takes persistent collectives that are not active for complete ones. */
+bool deviation_inactive(void);
 
 #endif

@@ -12,7 +12,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum op { SUM, PROD, MIN, MAX, BAND, BOR, BXOR, LAND, LOR, LXOR, OPS };
+enum op {
+	SUM,
+	PROD,
+	MIN,
+	MAX,
+	BAND,
+	BOR,
+	BXOR,
+	LAND,
+	LOR,
+	LXOR,
+	OPS, /* so many are of integers; the others are operand.h's */
+
+	MINLOC = OPS,
+	MAXLOC,
+	OWN_COUNT,    /* a + b + 1; commutes */
+	OWN_FIRST,    /* a */
+	OWN_CHAIN,    /* one affine map after the other */
+	OWN_ADD,      /* of matrices; commutes */
+	OWN_MULTIPLY, /* of matrices */
+	ALL_OPS,
+};
 
 struct type {
 	const char *name;

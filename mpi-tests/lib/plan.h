@@ -4,11 +4,10 @@
 #ifndef PLAN_H
 #define PLAN_H
 
+#include "collective.h"
 #include "elements.h"
 #include "layout.h"
 #include "team.h"
-
-enum collective { ALLREDUCE, REDUCE, BCAST, BARRIER, COLLECTIVES };
 
 /* How the datatypes of a Bcast are chosen. */
 enum signature {
@@ -30,7 +29,7 @@ struct plan_limits {
 struct plan {
 	uint64_t seed;
 	uint64_t call;
-	enum collective collective;
+	enum collective collective; /* Allreduce, Reduce, Bcast or Barrier */
 	const struct team *team;
 	const struct type *type;
 	enum op op;
