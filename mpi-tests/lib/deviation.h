@@ -17,6 +17,9 @@ const char *deviation_break(const struct plan *plan);
 const char *deviation_call_answer(const struct call *call);
 const char *deviation_call_break(const struct call *call);
 
+/* Whether a communicator freed under a non-blocking collective crashes the MPI at hand. */
+bool deviation_free(void);
+
 /* Whether the MPI at hand takes persistent collectives that are not active for complete ones. */
 bool deviation_inactive(void);
 
