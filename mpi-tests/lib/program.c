@@ -97,6 +97,26 @@ int program_start(const char *name, int *argc, char ***argv, const struct option
 	return first;
 }
 
+int program_start_threads(const char *name, int *argc, char ***argv,
+			  const struct option_spec *options, int (*level)(void))
+{
+	int first, provided;
+
+	program_name = name;
+	signal(SIGALRM, stalled);
+	first = parse(*argc, *argv, options);
+	if (first < 0) {
+		usage(options);
+		exit(2);
+	}
+	MPI_Init_thread(argc, argv, level(), &provided);
+	MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &world_size);
+	if (provided < level())
+		fail("this MPI does not support threads at the level asked for");
+	return first;
+}
+
 void fail(const char *format, ...)
 {
 	va_list arguments;

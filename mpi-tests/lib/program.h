@@ -20,6 +20,10 @@ extern int world_size;
  * `argv` of the first argument that is no option. */
 int program_start(const char *name, int *argc, char ***argv, const struct option_spec *options);
 
+/* The same with MPI_Init_thread. The options are read first: `level` may depend on them. */
+int program_start_threads(const char *name, int *argc, char ***argv,
+			  const struct option_spec *options, int (*level)(void));
+
 /* "NAME: rank R: …" on stderr, then MPI_Abort with status 1. */
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
