@@ -97,18 +97,25 @@ int program_start(const char *name, int *argc, char ***argv, const struct option
 	return first;
 }
 
-int program_start_threads(const char *name, int *argc, char ***argv,
-			  const struct option_spec *options, int (*level)(void))
+int program_start_bare(const char *name, int argc, char **argv, const struct option_spec *options)
 {
-	int first, provided;
+	int first;
 
 	program_name = name;
 	signal(SIGALRM, stalled);
-	first = parse(*argc, *argv, options);
+	first = parse(argc, argv, options);
 	if (first < 0) {
 		usage(options);
 		exit(2);
 	}
+	return first;
+}
+
+int program_start_threads(const char *name, int *argc, char ***argv,
+			  const struct option_spec *options, int (*level)(void))
+{
+	int first = program_start_bare(name, *argc, *argv, options), provided;
+
 	MPI_Init_thread(argc, argv, level(), &provided);
 	MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &world_size);
@@ -121,14 +128,17 @@ void fail(const char *format, ...)
 {
 	va_list arguments;
 	char text[1024];
+	int initialized;
 
 	va_start(arguments, format);
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
 	fprintf(stderr, "%s: FAILED: rank %d: %s\n", program_name, world_rank, text);
 	fflush(stderr);
-	MPI_Abort(MPI_COMM_WORLD, 1);
-	_exit(1); /* MPI_Abort does not return; compilers do not know */
+	MPI_Initialized(&initialized);
+	if (initialized)
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	_exit(1);
 }
 
 void say(const char *format, ...)

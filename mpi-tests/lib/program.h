@@ -24,6 +24,9 @@ int program_start(const char *name, int *argc, char ***argv, const struct option
 int program_start_threads(const char *name, int *argc, char ***argv,
 			  const struct option_spec *options, int (*level)(void));
 
+/* The same without MPI. The caller sets world_rank and world_size. */
+int program_start_bare(const char *name, int argc, char **argv, const struct option_spec *options);
+
 /* "NAME: rank R: …" on stderr, then MPI_Abort with status 1. */
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
