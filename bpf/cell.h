@@ -75,6 +75,13 @@ static __always_inline void fb_publish(struct fb_cell *cell, __u64 seq)
 	__sync_lock_test_and_set(&cell->ready, seq);
 }
 
+/* Bytes of the chunk that a frame with data speaks of. */
+static __always_inline __u16 fb_chunk_length(const struct fb_frame *frame)
+{
+	return frame->kind == FB_KIND_CONTRIBUTION && frame->op == FB_OP_PLACE ? frame->extent
+									       : frame->length;
+}
+
 static __always_inline int fb_beyond_window(const struct fb_context *c)
 {
 	__u64 consumed = *(volatile const __u64 *)&c->control->consumed;
@@ -93,7 +100,7 @@ static __always_inline void fb_claim(const struct fb_context *c, __u8 kind)
 	cell->op = c->frame->op;
 	cell->type = c->frame->type;
 	cell->target = c->frame->target;
-	cell->length = c->frame->length;
+	cell->length = fb_chunk_length(c->frame);
 	cell->flags = c->frame->flags;
 	cell->fanned_out = 0;
 }
@@ -105,7 +112,7 @@ static __always_inline int fb_same_chunk(const struct fb_context *c, __u8 kind)
 	const struct fb_frame *frame = c->frame;
 
 	return cell->kind == kind && cell->op == frame->op && cell->type == frame->type &&
-	       cell->target == frame->target && cell->length == frame->length &&
+	       cell->target == frame->target && cell->length == fb_chunk_length(frame) &&
 	       cell->flags == frame->flags;
 }
 
@@ -170,13 +177,17 @@ static __always_inline void fb_contribute(const struct fb_context *c, int can_se
 	}
 	if (length) {
 		struct fb_payload *own = (struct fb_payload *)cell->data;
-		struct fb_payload *into = cell->arrived ? c->scratch : own;
+		int place = frame->op == FB_OP_PLACE;
+		struct fb_payload *into = cell->arrived || place ? c->scratch : own;
 
 		if (length > FB_CHUNK_BYTES || FB_LOAD(c->packet, into, length)) {
 			c->counters->drop_kernel++;
 			return;
 		}
-		if (cell->arrived && fb_fold(own, c->scratch, frame->op, frame->type, length)) {
+		if (place) {
+			fb_place(own, c->scratch, frame->offset, length);
+		} else if (cell->arrived &&
+			   fb_fold(own, c->scratch, frame->op, frame->type, length)) {
 			c->counters->drop_malformed++;
 			return;
 		}
@@ -325,6 +336,13 @@ static __always_inline void fb_fill_reply(const struct fb_context *c, const stru
 		out->flags = cell->flags;
 		out->consumed = cell->consumed;
 		out->length = cell->length;
+		if (reply->kind == FB_KIND_CONTRIBUTION) {
+			out->length = cell->part;
+			if (cell->op == FB_OP_PLACE) {
+				out->offset = cell->offset;
+				out->extent = cell->length;
+			}
+		}
 	}
 }
 

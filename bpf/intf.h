@@ -9,7 +9,7 @@
 #include "wire.h"
 
 enum {
-	FB_INTF_VERSION = 1,
+	FB_INTF_VERSION = 2,
 	FB_MAX_GROUPS = 1024, /* per host */
 	FB_MAX_WINDOW = 4096, /* cells per group */
 	/* skb->mark of frames that the programs made themselves, so that egress lets them out. An
@@ -61,10 +61,12 @@ struct fb_cell {
 	__u8 op;
 	__u8 type;
 	__u8 target;
-	__u16 length;
+	__u16 length; /* bytes of the chunk */
 	__u8 flags;
 	__u8 fanned_out; /* aggregator: some program took on the fan-out */
-	__u8 reserved[20];
+	__u16 part;	 /* posted: bytes of the contribution, and where they belong */
+	__u16 offset;
+	__u8 reserved[16];
 	__u8 data[FB_CHUNK_BYTES];
 };
 

@@ -44,6 +44,15 @@ static __always_inline int fb_is_ours(const void *data, const void *data_end)
 	       *magic == FB_WIRE_MAGIC;
 }
 
+/* Whether offset and extent of a frame make sense. */
+static __always_inline int fb_part_well_formed(const struct fb_frame *frame)
+{
+	if (frame->kind != FB_KIND_CONTRIBUTION || frame->op != FB_OP_PLACE)
+		return frame->offset == 0 && frame->extent == 0;
+	return frame->offset % 8 == 0 && frame->extent <= FB_CHUNK_BYTES &&
+	       (__u32)frame->offset + frame->length <= frame->extent;
+}
+
 /* Whether the fields are in range and agree with each other, and with the packet's length (which
  * may be more: short Ethernet frames are padded). */
 static __always_inline int fb_well_formed(const struct fb_headers *headers, __u64 packet_bytes)
@@ -56,6 +65,7 @@ static __always_inline int fb_well_formed(const struct fb_headers *headers, __u6
 	       frame->type < FB_TYPE_COUNT && frame->source < FB_MAX_MEMBERS &&
 	       frame->target < FB_MAX_MEMBERS && frame->length <= FB_CHUNK_BYTES &&
 	       frame->length % (1u << (frame->type >> 1)) == 0 && frame->seq != 0 &&
+	       fb_part_well_formed(frame) &&
 	       (frame->flags == 0 || frame->flags == FB_FLAG_RESULT_TO_ALL ||
 		frame->flags == FB_FLAG_DIRECT) &&
 	       bpf_ntohs(headers->udp.len) == udp_bytes &&

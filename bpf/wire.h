@@ -18,7 +18,7 @@
 
 enum {
 	FB_WIRE_MAGIC = 0x4b434246, /* "FBCK" in memory on a little-endian host */
-	FB_WIRE_VERSION = 2,
+	FB_WIRE_VERSION = 3,
 	FB_UDP_PORT = 17717, /* default; unassigned by IANA */
 
 	FB_MAX_MEMBERS = 64, /* one bit each in a 64-bit map */
@@ -38,7 +38,8 @@ enum fb_kind {
 	FB_KIND_HELLO = 5,	  /* set-up: learn my MAC address, and that my frames arrive */
 };
 
-/* Fold operations, MPI-4.1 section 6.9.2. FB_OP_NONE folds nothing (barriers). */
+/* Fold operations, MPI-4.1 section 6.9.2. FB_OP_NONE folds nothing (barriers), FB_OP_PLACE puts
+ * the members' parts side by side (gathers). */
 enum fb_op {
 	FB_OP_NONE = 0,
 	FB_OP_SUM = 1,
@@ -51,7 +52,8 @@ enum fb_op {
 	FB_OP_LAND = 8,
 	FB_OP_LOR = 9,
 	FB_OP_LXOR = 10,
-	FB_OP_COUNT = 11,
+	FB_OP_PLACE = 11,
+	FB_OP_COUNT = 12,
 };
 
 /* Element types: two's-complement integers. The low bit tells signed from unsigned, the rest is
@@ -78,10 +80,14 @@ enum fb_flag {
 };
 
 /*
- *  0      4    5    6    7    8        16       24       32     33     34     36    37         64
- *  +------+----+----+----+----+--------+--------+--------+------+------+------+-----+----------+
- *  |magic |ver |kind|op  |type|token   |seq     |consumed|source|target|length|flags|reserved 0|
- *  +------+----+----+----+----+--------+--------+--------+------+------+------+-----+----------+
+ *  0      4    5    6    7    8        16       24       32
+ *  +------+----+----+----+----+--------+--------+--------+
+ *  |magic |ver |kind|op  |type|token   |seq     |consumed|
+ *  +------+----+----+----+----+--------+--------+--------+
+ *  32     33     34     36    37  38     40     42        64
+ *  +------+------+------+-----+---+------+------+---------+
+ *  |source|target|length|flags| 0 |offset|extent|        0|
+ *  +------+------+------+-----+---+------+------+---------+
  */
 struct fb_frame {
 	__u32 magic;
@@ -94,11 +100,16 @@ struct fb_frame {
 	/* Contribution: every chunk up to here is done with at the sender.
 	 * Result: the least of the contributions', so done with everywhere. */
 	__u64 consumed;
-	__u8 source;	   /* member that sent the frame */
-	__u8 target;	   /* member that aggregates the chunk (star) or is its root (broadcast) */
-	__u16 length;	   /* bytes of payload */
-	__u8 flags;	   /* enum fb_flag */
-	__u8 reserved[27]; /* zero; checksum, MAC and segment count will live here */
+	__u8 source;   /* member that sent the frame */
+	__u8 target;   /* member that aggregates the chunk (star) or is its root (broadcast) */
+	__u16 length;  /* bytes of payload */
+	__u8 flags;    /* enum fb_flag */
+	__u8 reserved; /* zero */
+	/* Of a contribution by FB_OP_PLACE: where in the chunk the payload belongs, a multiple of
+	 * 8, and bytes of the chunk. Else 0. */
+	__u16 offset;
+	__u16 extent;
+	__u8 more_reserved[22]; /* zero; checksum, MAC and segment count will live here */
 };
 
 _Static_assert(sizeof(struct fb_frame) == FB_FRAME_BYTES, "struct fb_frame has a hole");

@@ -6,41 +6,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::bindings::{FB_CHUNK_BYTES, FB_MAX_WINDOW};
+use crate::collective::{COLLECTIVES, Collective};
 use crate::wire::Algorithm;
-
-/// The collectives that foldback takes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Collective {
-    /// `MPI_Allreduce`
-    Allreduce,
-    /// `MPI_Reduce`
-    Reduce,
-    /// `MPI_Bcast`
-    Bcast,
-    /// `MPI_Barrier`
-    Barrier,
-}
-
-impl Collective {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 4] = [Self::Allreduce, Self::Reduce, Self::Bcast, Self::Barrier];
-
-    /// MPI's name without `MPI_`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Allreduce => "Allreduce",
-            Self::Reduce => "Reduce",
-            Self::Bcast => "Bcast",
-            Self::Barrier => "Barrier",
-        }
-    }
-}
 
 /// What must be alike on all ranks. They compare it when a group is set up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shared {
     /// Largest message, in bytes, that is folded, for each of [`Collective::ALL`].
-    pub max_bytes: [usize; 4],
+    pub max_bytes: [usize; COLLECTIVES],
     /// Eligible calls on a communicator after which its group is set up.
     pub setup_calls: u32,
     /// Cells of a group.
@@ -67,9 +40,14 @@ pub struct Config {
 }
 
 /// Where folding stops paying: the largest sizes at which it was not slower than Open MPI at 2, 4 and
-/// 8 hosts of the lab (`foldback bench`). Allreduce at 4096 bytes: 2.1, 1.2 and 1.1 times faster, at
-/// 8192 slower at 2 hosts. Reduce and Bcast: beyond one frame slower at 2 hosts.
-const MAX_BYTES: [usize; 4] = [4096, FB_CHUNK_BYTES as usize, FB_CHUNK_BYTES as usize, usize::MAX];
+/// 8 hosts of the lab (docs/benchmarks.md).
+const MAX_BYTES: [usize; COLLECTIVES] = {
+    const CHUNK: usize = FB_CHUNK_BYTES as usize;
+    let mut most = [CHUNK; COLLECTIVES];
+    most[Collective::Allreduce as usize] = 4096;
+    most[Collective::Barrier as usize] = usize::MAX;
+    most
+};
 
 impl Default for Config {
     fn default() -> Self {
@@ -144,9 +122,9 @@ fn parse<T: FromStr>(name: &str, text: &str, form: &str) -> Result<T, String> {
 const MAX_BYTES_FORM: &str =
     "a number of bytes, or a list such as allreduce=65536,reduce=65536,bcast=32768";
 
-fn max_bytes(text: &str) -> Option<[usize; 4]> {
+fn max_bytes(text: &str) -> Option<[usize; COLLECTIVES]> {
     if let Ok(bytes) = text.parse() {
-        return Some([bytes; 4]);
+        return Some([bytes; COLLECTIVES]);
     }
     let mut limits = MAX_BYTES;
     for part in text.split(',') {
@@ -203,7 +181,7 @@ mod tests {
         for (name, value) in [
             ("FOLDBACK", "maybe"),
             ("FOLDBACK_MAX_BYTES", "lots"),
-            ("FOLDBACK_MAX_BYTES", "gather=4"),
+            ("FOLDBACK_MAX_BYTES", "gossip=4"),
             ("FOLDBACK_ALGORITHM", "ring"),
             ("FOLDBACK_WINDOW", "300"),
             ("FOLDBACK_WINDOW", "65536"),
@@ -219,9 +197,11 @@ mod tests {
 
     #[test]
     fn limits_are_for_all_collectives_or_for_some() {
-        assert_eq!(read("FOLDBACK_MAX_BYTES", "7").unwrap().shared.max_bytes, [7; 4]);
+        assert_eq!(read("FOLDBACK_MAX_BYTES", "7").unwrap().shared.max_bytes, [7; COLLECTIVES]);
         let some = read("FOLDBACK_MAX_BYTES", "bcast=9").unwrap().shared.max_bytes;
-        assert_eq!(some, [MAX_BYTES[0], MAX_BYTES[1], 9, MAX_BYTES[3]]);
+        let mut want = MAX_BYTES;
+        want[Collective::Bcast as usize] = 9;
+        assert_eq!(some, want);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! foldback: fold in the kernel, fall back to MPI.
 //!
 //! ```text
-//!  program ── MPI_Allreduce ─▶ preload ─▶ dispatch ── not eligible ─▶ mpi (the real one)
-//!                                           │ eligible
-//!                                 runtime ─ group ─ leaf        ranks of this host
+//!  program ── MPI_Allreduce ─▶ preload ─▶ runtime ── not eligible ─▶ mpi (the real one)
+//!                              collective ─┤ eligible
+//!                                requests ─┤
+//!                                        group ─ leaf           ranks of this host
 //!                                           │
 //!                                          wire ── sendmsg ─▶ tc egress ─▶ other hosts
 //!                                           ▲                                   │
@@ -16,14 +17,14 @@
 pub mod agent;
 pub mod bindings;
 pub mod capi;
+pub mod collective;
 pub mod config;
-mod dispatch;
-mod eligibility;
 mod group;
 mod guard;
 pub mod leaf;
 pub mod mpi;
 mod preload;
+mod requests;
 mod runtime;
 mod setup;
 pub mod stats;

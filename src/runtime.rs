@@ -1,21 +1,30 @@
 //! The state of foldback in this process: one MPI, one agent, a group for each communicator.
+#![allow(unsafe_code)]
 
 use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::collective::finish::SUCCESS;
+use crate::collective::prepare::{Admitted, admit, prepare};
+use crate::collective::{Call, Form};
 use crate::config::Config;
-use crate::group::{Group, Member};
+use crate::group::Group;
 use crate::mpi::Mpi;
 use crate::mpi::abi::Family;
 use crate::mpi::pmpi::Handle;
+use crate::requests::{Open, Requests};
 use crate::setup::agent::AgentAccess;
 use crate::setup::exchange::exchange_long;
 use crate::setup::{Process, roll_call, set_up};
-use crate::stats::{self, Calls, HostLine, RankReport, Reason};
+use crate::stats::{self, Calls, HostLine, RankReport, Reason, Way};
 use crate::wait::Waiter;
+
+/// Persistent collectives that a communicator may have folded, each by a group of its own.
+const MOST_PERSISTENT: u32 = 32;
 
 /// Everything, made at the first MPI call that we see.
 pub struct Runtime {
@@ -25,7 +34,10 @@ pub struct Runtime {
     pub config: Result<Config, String>,
     /// What was called.
     pub calls: Calls,
+    /// Non-blocking collectives under way.
+    pub requests: Requests,
     agent: AgentAccess,
+    is_started: AtomicBool,
     /// Set by [`Runtime::started`]: before it, nothing is folded.
     running: OnceLock<Running>,
     communicators: RwLock<Communicators>,
@@ -42,7 +54,7 @@ struct Running {
 /// Groups of freed communicators, whose peers may still ask for something.
 #[derive(Default)]
 struct Retired {
-    members: Vec<Member>,
+    communicators: Vec<Arc<Communicator>>,
     /// Counters of those that are gone altogether.
     report: Option<HostLine>,
 }
@@ -69,25 +81,41 @@ impl Hasher for HandleHasher {
 }
 
 /// What is known of a communicator.
-struct Communicator {
+pub struct Communicator {
     /// Why it is left to MPI, for good.
     declined: OnceLock<Reason>,
     calls: AtomicU32,
+    /// Persistent collectives made.
+    persistent: AtomicU32,
     /// `None`: not set up (yet).
     group: Mutex<Option<Box<Group>>>,
 }
 
 impl Communicator {
-    fn new(declined: Option<Reason>, group: Option<Group>) -> Self {
+    fn new(declined: Option<Reason>, group: Option<Box<Group>>) -> Self {
         Self {
             declined: declined.map_or_else(OnceLock::new, OnceLock::from),
             calls: AtomicU32::new(0),
-            group: Mutex::new(group.map(Box::new)),
+            persistent: AtomicU32::new(0),
+            group: Mutex::new(group),
         }
     }
 
     fn group(&self) -> MutexGuard<'_, Option<Box<Group>>> {
         self.group.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The group, for a call that must not wait for other ranks and so cannot set one up.
+    fn existing_group(&self) -> Result<MutexGuard<'_, Option<Box<Group>>>, Reason> {
+        match self.declined.get() {
+            Some(reason) => Err(*reason),
+            None => Ok(self.group()),
+        }
+    }
+
+    /// The group, unless somebody is at it.
+    pub fn try_group(&self) -> Option<MutexGuard<'_, Option<Box<Group>>>> {
+        self.group.try_lock().ok()
     }
 }
 
@@ -121,7 +149,9 @@ impl Runtime {
                 mpi,
                 config,
                 calls: Calls::new(),
+                requests: Requests::default(),
                 agent: AgentAccess::default(),
+                is_started: AtomicBool::new(false),
                 running: OnceLock::new(),
                 communicators: RwLock::default(),
                 retired: Mutex::default(),
@@ -133,20 +163,10 @@ impl Runtime {
         }
     }
 
-    /// The environment, or defaults if it is unreadable (then there is no group either).
-    fn setup_calls(&self) -> u32 {
-        self.config.as_ref().map_or(u32::MAX, |config| config.shared.setup_calls)
-    }
-
-    /// Largest message of each collective that is folded.
-    #[inline]
-    pub fn max_bytes(&self, collective: crate::config::Collective) -> usize {
-        self.config.as_ref().map_or(0, |config| config.shared.max_bytes[collective as usize])
-    }
-
     /// The real MPI has just been initialised: sets COMM_WORLD's group up. Collective.
     pub fn started(&self) {
-        if self.running.get().is_some() {
+        // A function of Fortran may have called that of C.
+        if self.is_started.swap(true, Ordering::Relaxed) {
             return;
         }
         self.mpi.abi.learn_types(&self.mpi.pmpi);
@@ -157,15 +177,15 @@ impl Runtime {
             log::warn!("everything is passed through: {why}");
             return;
         }
-        let Some(nothing) = self.mpi.private_world() else {
-            log::warn!("everything is passed through: MPI_COMM_WORLD cannot be duplicated");
+        let (Some(nothing), Some(_)) = (self.mpi.private_world(), self.mpi.private_self()) else {
+            log::warn!("everything is passed through: no communicators of our own");
             return;
         };
         let process = Process { mpi: &self.mpi, config: &self.config, agent: &self.agent, nothing };
         let (communicator, no_group) = match set_up(&process, world) {
             Ok(group) => {
-                log::info!("rank {} folds", group.rank);
-                (Communicator::new(None, Some(group)), None)
+                log::info!("rank {} folds", group.place.rank);
+                (Communicator::new(None, Some(Box::new(group))), None)
             }
             Err(why) => {
                 if self.mpi.rank(world) == 0 {
@@ -199,7 +219,11 @@ impl Runtime {
             return Some(Arc::clone(communicator));
         }
         drop(known);
-        let declined = self.mpi.is_intercomm(comm).then_some(Reason::Intercommunicator);
+        let declined = if self.mpi.is_intercomm(comm) {
+            Some(Reason::Intercommunicator)
+        } else {
+            (!self.mpi.is_of_world(comm)).then_some(Reason::Foreign)
+        };
         // Without news of its end, a new communicator of the same handle would be taken for it.
         if comm != self.mpi.abi.comm_world && comm != self.mpi.abi.comm_self {
             self.mpi.watch(comm, ended)?;
@@ -209,34 +233,223 @@ impl Runtime {
         Some(communicator)
     }
 
-    /// Calls `with` on the group of `comm`, for a call that is eligible on all ranks alike; sets the
-    /// group up if this is the call to do so.
+    /// A wait that begins now; `None` before MPI_Init.
+    pub fn waiter(&self) -> Option<Waiter<'_>> {
+        self.running.get().map(|running| Waiter::new(&self.mpi, running.nothing))
+    }
+
+    /// A collective, to its end if it blocks. `request` is where a non-blocking one wants its request.
     ///
     /// # Errors
-    /// Why there is no group (yet); the same on all ranks.
-    pub fn with_group<R>(
+    /// Why the call is the real MPI's.
+    ///
+    /// # Safety
+    /// The arguments are the program's.
+    pub unsafe fn collective(
+        &'static self,
+        form: Form,
+        call: &Call,
+        request: *mut c_void,
+    ) -> Result<c_int, Reason> {
+        let config = self.config.as_ref().map_err(|_| Reason::NoGroup);
+        let mut bytes = 0;
+        let result = config.and_then(|config| {
+            let running = self.running.get().ok_or(Reason::Off)?;
+            let admitted = admit(&self.mpi, config, call)?;
+            bytes = admitted.bytes;
+            let comm = self.mpi.abi.handle(call.comm);
+            let communicator = self.communicator(comm).ok_or(Reason::NoGroup)?;
+            // SAFETY: the program's arguments.
+            unsafe {
+                match form {
+                    Form::Blocking => self.run(running, config, call, &admitted, &communicator),
+                    Form::Nonblocking => {
+                        let open = || self.requests.open(&self.mpi, request);
+                        self.start(config, call, &admitted, &communicator, open)
+                    }
+                    Form::Persistent => {
+                        let group = self.group_of_its_own(running, comm, &communicator)?;
+                        // Tried after the set-up, in which the other ranks count on this one.
+                        let tried = group.group().as_mut().map_or(Err(Reason::NoGroup), |group| {
+                            match prepare(&self.mpi, config, call, &admitted, group) {
+                                Ok((_, prepared)) if prepared.refused => Err(Reason::Argument),
+                                other => other.map(drop),
+                            }
+                        });
+                        if let Err(reason) = tried {
+                            self.drop_group(group);
+                            return Err(reason);
+                        }
+                        let call = (self.mpi.rank(comm), *call);
+                        self.requests.add_persistent(&self.mpi, call, admitted, group, request);
+                        Ok(SUCCESS)
+                    }
+                }
+            }
+        });
+        if let Err(Reason::Argument) = result {
+            log::debug!("{} is for MPI to judge", call.collective.name());
+        }
+        // A persistent collective is counted when it is started.
+        if form != Form::Persistent || result.is_err() {
+            let way: Way = result.map(|_| ());
+            self.calls.count(form, call.collective, way, bytes);
+        }
+        result
+    }
+
+    /// SAFETY of callers: the arguments are the program's.
+    unsafe fn run(
         &self,
+        running: &Running,
+        config: &Config,
+        call: &Call,
+        admitted: &Admitted,
+        communicator: &Communicator,
+    ) -> Result<c_int, Reason> {
+        let comm = self.mpi.abi.handle(call.comm);
+        let setup_calls = config.shared.setup_calls;
+        let set_up = || self.try_set_up(comm, running);
+        let mut group = Self::group_for(communicator, setup_calls, set_up)?;
+        let group = group.as_mut().ok_or(Reason::NoGroup)?;
+        // SAFETY: the program's buffers stay until this returns.
+        unsafe {
+            let (job, prepared) = prepare(&self.mpi, config, call, admitted, group)?;
+            let ticket = group.start(job, None);
+            let mut waiter = Waiter::new(&self.mpi, running.nothing);
+            loop {
+                group.poll(|| waiter.now());
+                if group.is_over(ticket) {
+                    return prepared.finish(&self.mpi);
+                }
+                waiter.turn();
+            }
+        }
+    }
+
+    /// SAFETY of callers: the arguments are the program's.
+    unsafe fn start(
+        &'static self,
+        config: &Config,
+        call: &Call,
+        admitted: &Admitted,
+        communicator: &Arc<Communicator>,
+        open: impl FnOnce() -> Open,
+    ) -> Result<c_int, Reason> {
+        let mut group = communicator.existing_group()?;
+        let group = group.as_mut().ok_or(Reason::NotYet)?;
+        // SAFETY: the program leaves its buffers alone until the request is complete; of a refused call
+        // until it is over, for it knows of no request.
+        unsafe {
+            let (job, mut prepared) = prepare(&self.mpi, config, call, admitted, group)?;
+            prepared.keep_type(&self.mpi);
+            let result = if prepared.refused { Err(Reason::Argument) } else { Ok(SUCCESS) };
+            let request = result.ok().map(|_| open());
+            let over = Arc::new(AtomicBool::new(false));
+            group.start(job, Some(Arc::clone(&over)));
+            group.poll(Instant::now);
+            self.requests.add(&self.mpi, Arc::clone(communicator), over, prepared, request);
+            result
+        }
+    }
+
+    /// A group for a persistent collective alone. Collective.
+    fn group_of_its_own(
+        &self,
+        running: &Running,
         comm: Handle,
-        with: impl FnOnce(&mut Group, &mut Waiter<'_>) -> R,
-    ) -> Result<R, Reason> {
-        let running = self.running.get().ok_or(Reason::Off)?;
-        let communicator = self.communicator(comm).ok_or(Reason::NoGroup)?;
+        communicator: &Communicator,
+    ) -> Result<Arc<Communicator>, Reason> {
+        if let Some(reason) = communicator.declined.get() {
+            return Err(*reason);
+        }
+        // Counted on the communicator, so alike on all its ranks.
+        if communicator.persistent.fetch_add(1, Ordering::Relaxed) >= MOST_PERSISTENT {
+            return Err(Reason::Persistent);
+        }
+        let group = self.try_set_up(comm, running).ok_or(Reason::NoGroup)?;
+        Ok(Arc::new(Communicator::new(None, Some(group))))
+    }
+
+    /// `MPI_Start` of a request that may be a persistent collective's; `None`: it is the real MPI's.
+    ///
+    /// # Safety
+    /// `request` is the program's.
+    pub unsafe fn start_persistent(&'static self, request: *mut c_void) -> Option<c_int> {
+        if !self.requests.persistent.any() {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        let handle = unsafe { self.mpi.abi.request_at(request, 0) };
+        let persistent = self.requests.persistent.get(handle)?;
+        let config = self.config.as_ref().ok()?;
+        // SAFETY: an inactive request; if it is not, the MPI says so.
+        let code = unsafe { (self.mpi.pmpi.start)(request.cast()) };
+        if code != SUCCESS {
+            return Some(code);
+        }
+        let call = &persistent.call;
+        // SAFETY: the program's arguments, at MPI_..._init.
+        let result = unsafe {
+            let open = || persistent.open(handle);
+            self.start(config, call, &persistent.admitted, &persistent.group, open)
+        };
+        let (way, bytes): (Way, usize) = (result.map(|_| ()), persistent.admitted.bytes);
+        self.calls.count(Form::Persistent, call.collective, way, bytes);
+        if let Err(reason) = result {
+            // The other ranks fold, and this one has promised to.
+            log::error!(
+                "a persistent {} cannot be started: {}",
+                call.collective.name(),
+                reason.text()
+            );
+            self.mpi.abort(self.mpi.abi.comm_world);
+        }
+        Some(SUCCESS)
+    }
+
+    /// `MPI_Request_free` of a request that may be a persistent collective's.
+    ///
+    /// # Safety
+    /// `request` is the program's.
+    pub unsafe fn free_persistent(&self, request: *mut c_void) {
+        if self.requests.persistent.any() {
+            // SAFETY: the caller's promise.
+            let handle = unsafe { self.mpi.abi.request_at(request, 0) };
+            if let Some(group) = self.requests.free_persistent(&self.mpi, handle) {
+                self.drop_group(group);
+            }
+        }
+    }
+
+    /// Leaves a group to be destroyed when its members are done with it.
+    fn drop_group(&self, group: Arc<Communicator>) {
+        self.retired().communicators.push(group);
+        self.reap(false);
+    }
+
+    /// The group of a communicator, for a call that is eligible on all ranks alike; set up if this is
+    /// the call to do so.
+    fn group_for<'a>(
+        communicator: &'a Communicator,
+        setup_calls: u32,
+        set_up: impl FnOnce() -> Option<Box<Group>>,
+    ) -> Result<MutexGuard<'a, Option<Box<Group>>>, Reason> {
         if let Some(reason) = communicator.declined.get() {
             return Err(*reason);
         }
         let mut group = communicator.group();
         if group.is_none() {
             let calls = communicator.calls.fetch_add(1, Ordering::Relaxed) + 1;
-            if calls < self.setup_calls() {
+            if calls < setup_calls {
                 return Err(Reason::NotYet);
             }
-            *group = self.try_set_up(comm, running);
+            *group = set_up();
+            if group.is_none() {
+                return Err(*communicator.declined.get_or_init(|| Reason::NoGroup));
+            }
         }
-        let Some(group) = group.as_mut() else {
-            return Err(*communicator.declined.get_or_init(|| Reason::NoGroup));
-        };
-        let mut waiter = Waiter::new(&self.mpi, running.nothing);
-        Ok(with(group, &mut waiter))
+        Ok(group)
     }
 
     fn try_set_up(&self, comm: Handle, running: &Running) -> Option<Box<Group>> {
@@ -261,36 +474,37 @@ impl Runtime {
     /// A communicator is being freed.
     pub fn forget(&self, comm: Handle) {
         let Some(communicator) = self.write().remove(&comm) else { return };
-        self.retire(&communicator);
-        self.reap(false);
+        self.drop_group(communicator);
     }
 
-    /// Takes the group from a communicator, for [`Runtime::reap`].
-    fn retire(&self, communicator: &Communicator) {
-        let group = communicator.group().take();
-        self.retired().members.extend(group.and_then(|group| group.member));
-    }
-
-    fn retired(&self) -> std::sync::MutexGuard<'_, Retired> {
+    fn retired(&self) -> MutexGuard<'_, Retired> {
         self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Destroys groups of freed communicators that all members are done with; at the end, all.
     fn reap(&self, all: bool) {
         let mut retired = self.retired();
-        let mut kept = Vec::new();
-        for mut member in std::mem::take(&mut retired.members) {
-            if all || member.wire.farewell(std::time::Instant::now) {
-                let report = member.report();
-                match &mut retired.report {
-                    Some(sum) => sum.add(&report),
-                    none => *none = Some(report),
+        let Retired { communicators, report } = &mut *retired;
+        communicators.retain(|communicator| {
+            // Somebody is at it: a wait for what was started before the communicator was freed.
+            let Some(mut group) = communicator.try_group() else { return true };
+            let gone = match group.as_mut() {
+                None => return false,
+                Some(_) if all => true,
+                Some(group) if !group.is_idle() => {
+                    group.poll(Instant::now);
+                    false
                 }
-            } else {
-                kept.push(member);
+                Some(group) => group.farewell(),
+            };
+            if gone && let Some(line) = group.take().and_then(|group| group.report()) {
+                match report.as_mut() {
+                    Some(sum) => sum.add(&line),
+                    None => *report = Some(line),
+                }
             }
-        }
-        retired.members = kept;
+            !gone
+        });
     }
 
     /// The real MPI is about to be finalised: reports, and leaves nothing behind. Collective.
@@ -307,7 +521,9 @@ impl Runtime {
         let world = self.mpi.abi.comm_world;
         let mut parting = || self.reap(false);
         let here = exchange_long(&self.mpi, world, &(), &mut parting).is_ok();
-        groups.iter().for_each(|communicator| self.retire(communicator));
+        self.retired()
+            .communicators
+            .extend(groups.into_iter().chain(self.requests.persistent.drain()));
         self.reap(true);
         report.host = self.retired().report.take();
         if here {
@@ -318,7 +534,7 @@ impl Runtime {
             }
         }
         self.agent.close();
-        if self.mpi.abi.family == Family::Mpich {
+        if self.mpi.abi.family != Family::OpenMpi {
             // MPICH before 4.2 over UCX may hang in MPI_Finalize if one rank closes its connections
             // while another still lets MPI progress. All are past that when this is over.
             std::thread::sleep(Duration::from_millis(20));

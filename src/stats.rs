@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 use crate::bindings::fb_counters;
-use crate::config::Collective;
+use crate::collective::{COLLECTIVES, Collective, Form};
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
@@ -32,8 +32,12 @@ reasons! {
     NoGroup = "no group",
     /// The communicator has not seen enough calls yet.
     NotYet = "group not set up yet",
+    /// The communicator has had all the persistent collectives that are folded.
+    Persistent = "too many persistent collectives",
     /// Two groups of processes.
     Intercommunicator = "intercommunicator",
+    /// With ranks that another job, or MPI_Comm_spawn, has started.
+    Foreign = "ranks from outside MPI_COMM_WORLD",
     /// Not an integer type that the kernel folds.
     Datatype = "datatype",
     /// Not an op that the kernel folds, or not on this type.
@@ -48,7 +52,7 @@ reasons! {
 
 /// Counters of one process: calls and bytes, by collective and way. The last way is the fold.
 pub struct Calls {
-    counts: [[Count; WAYS]; 4],
+    counts: [[[Count; WAYS]; COLLECTIVES]; Form::ALL.len()],
 }
 
 const WAYS: usize = Reason::ALL.len() + 1;
@@ -71,9 +75,9 @@ impl Calls {
     /// Counts a call. Relaxed and not atomic as a whole: it costs two plain additions, and two
     /// threads that count the same at the same time may lose a count.
     #[inline]
-    pub fn count(&self, collective: Collective, way: Way, bytes: usize) {
+    pub fn count(&self, form: Form, collective: Collective, way: Way, bytes: usize) {
         let way = way.map_or_else(|reason| reason as usize, |()| WAYS - 1);
-        let count = &self.counts[collective as usize][way];
+        let count = &self.counts[form as usize][collective as usize][way];
         let add = |to: &AtomicU64, n: u64| {
             to.store(to.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
         };
@@ -84,17 +88,20 @@ impl Calls {
     /// What has been counted.
     pub fn lines(&self) -> Vec<CallLine> {
         let mut lines = Vec::new();
-        for collective in Collective::ALL {
-            for way in (0..WAYS).rev() {
-                let count = &self.counts[collective as usize][way];
-                let calls = count.calls.load(Ordering::Relaxed);
-                if calls > 0 {
-                    lines.push(CallLine {
-                        collective,
-                        reason: Reason::ALL.get(way).map(|reason| reason.text().to_owned()),
-                        calls,
-                        bytes: count.bytes.load(Ordering::Relaxed),
-                    });
+        for &collective in Collective::ALL {
+            for form in Form::ALL {
+                for way in (0..WAYS).rev() {
+                    let count = &self.counts[form as usize][collective as usize][way];
+                    let calls = count.calls.load(Ordering::Relaxed);
+                    if calls > 0 {
+                        lines.push(CallLine {
+                            collective,
+                            form,
+                            reason: Reason::ALL.get(way).map(|reason| reason.text().to_owned()),
+                            calls,
+                            bytes: count.bytes.load(Ordering::Relaxed),
+                        });
+                    }
                 }
             }
         }
@@ -113,6 +120,8 @@ impl Default for Calls {
 pub struct CallLine {
     /// Which collective.
     pub collective: Collective,
+    /// In which form.
+    pub form: Form,
     /// Why to MPI; none: folded.
     pub reason: Option<String>,
     /// Calls, over all ranks.
@@ -176,8 +185,9 @@ pub fn document(mpi: &str, reports: &[RankReport]) -> serde_json::Value {
     let mut hosts: Vec<HostLine> = Vec::new();
     for report in reports {
         for line in &report.calls {
-            let same =
-                |c: &&mut CallLine| c.collective == line.collective && c.reason == line.reason;
+            let same = |c: &&mut CallLine| {
+                (c.collective, c.form, &c.reason) == (line.collective, line.form, &line.reason)
+            };
             match calls.iter_mut().find(same) {
                 Some(sum) => {
                     sum.calls += line.calls;
@@ -193,12 +203,13 @@ pub fn document(mpi: &str, reports: &[RankReport]) -> serde_json::Value {
             }
         }
     }
-    calls.sort_by_key(|line| (line.collective as usize, line.reason.is_some()));
+    calls.sort_by_key(|line| (line.collective as usize, line.form as usize, line.reason.is_some()));
     let collectives: Vec<_> = calls
         .iter()
         .map(|line| {
             serde_json::json!({
                 "collective": line.collective.name(),
+                "form": line.form,
                 "route": if line.reason.is_none() { "fold" } else { "mpi" },
                 "reason": line.reason,
                 "calls": line.calls,
@@ -223,8 +234,8 @@ mod tests {
     #[test]
     fn a_job_adds_up_over_ranks_and_hosts() {
         let calls = Calls::new();
-        calls.count(Collective::Bcast, Ok(()), 8);
-        calls.count(Collective::Bcast, Err(Reason::TooLarge), 80);
+        calls.count(Form::Blocking, Collective::Bcast, Ok(()), 8);
+        calls.count(Form::Blocking, Collective::Bcast, Err(Reason::TooLarge), 80);
         let host = HostLine {
             host: "h0".into(),
             interface: "eth0".into(),
@@ -238,6 +249,7 @@ mod tests {
         assert_eq!(job["ranks"], 2);
         assert_eq!(job["collectives"][0]["route"], "fold");
         assert_eq!(job["collectives"][0]["calls"], 2);
+        assert_eq!(job["collectives"][0]["form"], "Blocking");
         assert_eq!(job["collectives"][1]["reason"], "too large");
         assert_eq!(job["collectives"][1]["bytes"], 160);
         assert_eq!(job["hosts"].as_array().unwrap().len(), 1);

@@ -22,6 +22,8 @@ mod direct;
 mod egress;
 #[path = "bpf/fold.rs"]
 mod fold;
+#[path = "bpf/place.rs"]
+mod place;
 #[path = "bpf/pull.rs"]
 mod pull;
 #[path = "bpf/star.rs"]

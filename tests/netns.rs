@@ -16,7 +16,7 @@ use foldback::agent::{Client, Embedded, GroupSpec, Hook, HookChoice, Options, Tc
 use foldback::bindings as b;
 use foldback::wire::cells::{Cells, Mapped};
 use foldback::wire::socket::Sockets;
-use foldback::wire::{Algorithm, Buffers, Identity, Kind, Transfer, Wire};
+use foldback::wire::{Algorithm, Identity, Kind, Transfer, Wire};
 use reference::{Rng, element_bytes, fold_all};
 use world::{Meeting, PATIENCE, address, ip, run_hosts, tc};
 
@@ -73,18 +73,6 @@ fn expected(number: u64, plan: &Plan, host: u8) -> Option<Vec<u8>> {
             let all: Vec<_> = (0..HOSTS).map(|host| contribution(number, plan, host)).collect();
             Some(fold_all(&all, plan.op, plan.element))
         }
-    }
-}
-
-struct Data(Vec<u8>);
-
-impl Buffers for Data {
-    fn read(&self, range: std::ops::Range<usize>) -> &[u8] {
-        &self.0[range]
-    }
-
-    fn write(&mut self, at: usize, data: &[u8]) {
-        self.0[at..at + data.len()].copy_from_slice(data);
     }
 }
 
@@ -152,16 +140,19 @@ fn host(me: u8, meeting: &Meeting, options: &Options, hooks: &[Hook], tc: Tc, by
 
     for number in 0..TRANSFERS {
         let plan = plan(number);
-        let mut data = Data(match plan.kind {
+        let data = match plan.kind {
             Kind::Broadcast(root) if root != me => vec![0xee; plan.bytes],
             _ => contribution(number, &plan, me),
-        });
-        let mut transfer = Transfer::new(plan.kind, plan.op, plan.element, plan.bytes);
+        };
+        wire.submit(Transfer::new(plan.kind, plan.op, plan.element, plan.bytes), data);
+        let mut over = None;
         wait(&format!("{number}: {plan:?}"), meeting, || {
-            wire.poll(&mut transfer, &mut data, Instant::now)
+            wire.poll(Instant::now);
+            over = wire.take_over();
+            over.is_some()
         });
         if let Some(want) = expected(number, &plan, me) {
-            assert!(data.0 == want, "wrong at host {me}, number {number}: {plan:?}");
+            assert!(over.unwrap() == want, "wrong at host {me}, number {number}: {plan:?}");
         }
     }
     wait("farewell", meeting, || wire.farewell(Instant::now));

@@ -8,13 +8,14 @@ mod native;
 #[path = "simulation/network.rs"]
 mod network;
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use foldback::bindings as b;
 use foldback::leaf::fold::fold;
 use foldback::wire::Algorithm::{self, Direct, Star};
 use foldback::wire::cells::Cells;
-use foldback::wire::{Buffers, Identity, Kind, Transfer, Wire};
+use foldback::wire::{Buffers, Identity, Kind, Part, Transfer, Wire};
 use network::{Fault, Network, Rng};
 
 /// Bytes of one member's contribution, a function of everything that names it.
@@ -26,10 +27,20 @@ fn contribution(seed: u64, op: usize, member: u8, bytes: usize) -> Vec<u8> {
 /// A collective that all members run.
 #[derive(Clone, Copy, Debug)]
 struct Collective {
-    kind: Kind,
+    pattern: Pattern,
     op: u8,
     element: u8,
+    /// Of the message; of a gather: most bytes of a part.
     bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Pattern {
+    FoldToAll,
+    FoldToRoot(u8),
+    Broadcast(u8),
+    GatherToAll,
+    GatherToRoot(u8),
 }
 
 fn collectives(seed: u64, members: u8, count: usize, most_bytes: usize) -> Vec<Collective> {
@@ -37,28 +48,46 @@ fn collectives(seed: u64, members: u8, count: usize, most_bytes: usize) -> Vec<C
     (0..count)
         .map(|_| {
             let root = rng.below(u64::from(members)) as u8;
-            let kind = match rng.below(3) {
-                0 => Kind::FoldToAll,
-                1 => Kind::FoldToRoot(root),
-                _ => Kind::Broadcast(root),
+            let pattern = match rng.below(5) {
+                0 => Pattern::FoldToAll,
+                1 => Pattern::FoldToRoot(root),
+                2 => Pattern::Broadcast(root),
+                3 => Pattern::GatherToAll,
+                _ => Pattern::GatherToRoot(root),
             };
-            let barrier = kind == Kind::FoldToAll && rng.below(4) == 0;
-            let bytes =
-                if barrier { 0 } else { 8 * (1 + rng.below(most_bytes as u64 / 8)) as usize };
-            let fold = kind != Kind::Broadcast(root) && !barrier;
+            let barrier = pattern == Pattern::FoldToAll && rng.below(4) == 0;
+            let most = match pattern {
+                Pattern::GatherToAll | Pattern::GatherToRoot(_) => CHUNK / usize::from(members),
+                _ => most_bytes,
+            };
+            let bytes = if barrier { 0 } else { 8 * (1 + rng.below(most as u64 / 8)) as usize };
+            let fold = matches!(pattern, Pattern::FoldToAll | Pattern::FoldToRoot(_)) && !barrier;
             let op = if fold { 1 + rng.below(10) as u8 } else { 0 };
             let element = if fold { rng.below(8) as u8 } else { 0 };
-            Collective { kind, op, element, bytes }
+            Collective { pattern, op, element, bytes }
         })
         .collect()
 }
 
+/// Bytes of a member's part of a gather: any, also none.
+fn part_bytes(c: &Collective, index: usize, member: u8) -> usize {
+    Rng::new(index as u64 ^ u64::from(member) << 32).below(c.bytes as u64 + 1) as usize
+}
+
+fn padded(bytes: usize) -> usize {
+    bytes.next_multiple_of(8)
+}
+
 /// What `member` must find at the end of collective number `index`; `None`: nothing in particular.
 fn expected(seed: u64, index: usize, c: &Collective, members: u8, member: u8) -> Option<Vec<u8>> {
-    match c.kind {
-        Kind::Broadcast(root) => Some(contribution(seed, index, root, c.bytes)),
-        Kind::FoldToRoot(root) if root != member => None,
-        _ => {
+    match c.pattern {
+        Pattern::Broadcast(root) => Some(contribution(seed, index, root, c.bytes)),
+        Pattern::FoldToRoot(root) | Pattern::GatherToRoot(root) if root != member => None,
+        Pattern::GatherToAll | Pattern::GatherToRoot(_) => {
+            let part = |other| contribution(seed, index, other, part_bytes(c, index, other));
+            Some((0..members).flat_map(part).collect())
+        }
+        Pattern::FoldToAll | Pattern::FoldToRoot(_) => {
             let mut all = contribution(seed, index, 0, c.bytes);
             for other in 1..members {
                 fold(&mut all, &contribution(seed, index, other, c.bytes), c.op, c.element);
@@ -68,30 +97,111 @@ fn expected(seed: u64, index: usize, c: &Collective, members: u8, member: u8) ->
     }
 }
 
-/// A message of one member, and from where its current part begins.
+/// What one transfer reads and writes.
 struct Data {
-    bytes: Vec<u8>,
-    from: usize,
+    index: usize,
+    send: Vec<u8>,
+    recv: Vec<u8>,
 }
 
 impl Buffers for Data {
     fn read(&self, range: std::ops::Range<usize>) -> &[u8] {
-        &self.bytes[self.from..][range]
+        &self.send[range]
     }
 
     fn write(&mut self, at: usize, data: &[u8]) {
-        self.bytes[self.from + at..][..data.len()].copy_from_slice(data);
+        self.recv[at..][..data.len()].copy_from_slice(data);
     }
 }
 
 /// Most payload of a frame.
 const CHUNK: usize = b::FB_CHUNK_BYTES as usize;
 
-/// The part of a message from byte `from`, and its end. Hosts with several ranks divide messages,
-/// here those of odd members; the others' must fit.
-fn part(c: &Collective, member: usize, from: usize) -> (Transfer, usize) {
-    let end = if member % 2 == 1 { c.bytes.min(from + 2 * CHUNK) } else { c.bytes };
-    (Transfer::part(c.kind, c.op, c.element, end - from, from / CHUNK), end)
+/// The transfers of a collective at one member. Hosts with several ranks divide messages, here those
+/// of odd members; the others' must fit.
+fn transfers(
+    seed: u64,
+    index: usize,
+    c: &Collective,
+    members: u8,
+    me: u8,
+) -> Vec<(Transfer, Data)> {
+    let kind = match c.pattern {
+        Pattern::FoldToAll => Kind::FoldToAll,
+        Pattern::FoldToRoot(root) => Kind::FoldToRoot(root),
+        Pattern::Broadcast(root) => Kind::Broadcast(root),
+        Pattern::GatherToAll | Pattern::GatherToRoot(_) => {
+            let all = |until| (0..until).map(|other| padded(part_bytes(c, index, other))).sum();
+            let (offset, extent): (usize, usize) = (all(me), all(members));
+            let part = Part { offset: offset as u16, extent: extent.max(8) as u16 };
+            let kind = match c.pattern {
+                Pattern::GatherToRoot(root) => Kind::GatherToRoot(root, part),
+                _ => Kind::GatherToAll(part),
+            };
+            let send = contribution(seed, index, me, part_bytes(c, index, me));
+            let transfer = Transfer::new(kind, 0, 0, send.len());
+            return vec![(transfer, Data { index, send, recv: vec![0xee; extent.max(8)] })];
+        }
+    };
+    let step = if me % 2 == 1 { 2 * CHUNK } else { usize::MAX };
+    let message = contribution(seed, index, me, c.bytes);
+    let mut from = 0;
+    let mut all = Vec::new();
+    while from < c.bytes || all.is_empty() {
+        let send = message[from..c.bytes.min(from.saturating_add(step))].to_vec();
+        let transfer = Transfer::part(kind, c.op, c.element, send.len(), from / CHUNK);
+        from += send.len();
+        let recv = vec![0xee; send.len()];
+        all.push((transfer, Data { index, send, recv }));
+    }
+    all
+}
+
+/// One member: where it is in the plan.
+#[derive(Default)]
+struct Member {
+    /// Transfers not submitted yet, and collectives whose transfers have been made.
+    ahead: VecDeque<(Transfer, Data)>,
+    planned: usize,
+    under_way: usize,
+    /// The collective whose results come in, and what has come.
+    over: usize,
+    got: Vec<u8>,
+}
+
+impl Member {
+    /// A transfer is over: checks the collective if that was its last.
+    fn take(&mut self, data: Data, plan: &[Collective], seed: u64, members: u8, me: u8) {
+        self.under_way -= 1;
+        let c = &plan[data.index];
+        match c.pattern {
+            Pattern::GatherToAll | Pattern::GatherToRoot(_) => {
+                let mut at = 0;
+                for other in 0..members {
+                    let bytes = part_bytes(c, data.index, other);
+                    self.got.extend(&data.recv[at..at + bytes]);
+                    at += padded(bytes);
+                }
+            }
+            Pattern::Broadcast(root) if root == me => self.got.extend(&data.send),
+            _ => self.got.extend(&data.recv),
+        }
+        let last = self.ahead.front().is_none_or(|(_, next)| next.index != data.index);
+        let want = expected(seed, data.index, c, members, me);
+        let complete = match &want {
+            Some(want) => self.got.len() == want.len(),
+            None => last,
+        };
+        if complete {
+            assert!(
+                want.is_none_or(|want| want == self.got),
+                "wrong, seed {seed}, member {me}, number {}: {c:?}",
+                data.index
+            );
+            self.got.clear();
+            self.over = data.index + 1;
+        }
+    }
 }
 
 struct Setting {
@@ -100,6 +210,8 @@ struct Setting {
     collectives: usize,
     most_bytes: usize,
     window: u32,
+    /// Transfers that a member has under way at once, at most.
+    depth: usize,
     algorithm: Algorithm,
     xdp: bool,
     fault: Fault,
@@ -117,17 +229,17 @@ fn run(setting: &Setting) -> u64 {
             Wire::new(Cells::new(network.memory(me)), network.port(me), identity)
         })
         .collect();
-    let mut at: Vec<_> = (0..members).map(|_| (0, None::<((Transfer, usize), Data)>)).collect();
+    let mut all: Vec<_> = (0..members).map(|_| Member::default()).collect();
     let mut rng = Rng::new(!seed);
     let start = Instant::now();
     let mut steps = 0u64;
     let mut idle = 0u64;
-    while at.iter().any(|(index, _)| *index < plan.len()) {
+    while all.iter().any(|member| member.over < plan.len()) {
         steps += 1;
         assert!(
             idle < 2_000_000 && (!steps.is_multiple_of(1024) || start.elapsed() < MOST),
             "stuck, seed {seed}: {:?}, {:?}",
-            at.iter().map(|(index, _)| *index).collect::<Vec<_>>(),
+            all.iter().map(|member| member.over).collect::<Vec<_>>(),
             network.counters(),
         );
         if rng.below(2) == 0 && network.deliver() {
@@ -135,38 +247,29 @@ fn run(setting: &Setting) -> u64 {
             continue;
         }
         let me = rng.below(u64::from(members)) as usize;
-        let (index, current) = &mut at[me];
-        if *index == plan.len() {
-            idle += 1;
-            network.pass_time();
-            continue;
+        let (member, wire) = (&mut all[me], &mut wires[me]);
+        if member.ahead.is_empty() && member.planned < plan.len() {
+            let (index, me) = (member.planned, me as u8);
+            member.ahead.extend(transfers(seed, index, &plan[index], members, me));
+            member.planned += 1;
         }
-        let c = plan[*index];
-        let ((transfer, end), data) = current.get_or_insert_with(|| {
-            let mine = contribution(seed, *index, me as u8, c.bytes);
-            let leaf = matches!(c.kind, Kind::Broadcast(root) if usize::from(root) != me);
-            let bytes = if leaf { vec![0xee; c.bytes] } else { mine };
-            (part(&c, me, 0), Data { bytes, from: 0 })
-        });
-        let now = || start + Duration::from_micros(network.now());
-        if wires[me].poll(transfer, data, now) {
-            idle = 0;
-            if *end < c.bytes {
-                data.from = *end;
-                (*transfer, *end) = part(&c, me, *end);
-                continue;
+        if member.under_way < setting.depth
+            && (member.under_way == 0 || rng.below(2) == 0)
+            && let Some((transfer, data)) = member.ahead.pop_front()
+        {
+            member.under_way += 1;
+            wire.submit(transfer, data);
+        }
+        wire.poll(|| start + Duration::from_micros(network.now()));
+        match wire.take_over() {
+            Some(data) => {
+                idle = 0;
+                member.take(data, &plan, seed, members, me as u8);
             }
-            if let Some(want) = expected(seed, *index, &c, members, me as u8) {
-                assert!(
-                    data.bytes == want,
-                    "wrong, seed {seed}, member {me}, number {index}: {c:?}"
-                );
+            None => {
+                idle += 1;
+                network.pass_time();
             }
-            *current = None;
-            *index += 1;
-        } else {
-            idle += 1;
-            network.pass_time();
         }
     }
     steps
@@ -197,6 +300,7 @@ fn a_calm_network_needs_no_repair() {
             collectives: 300,
             most_bytes: 4096,
             window: 256,
+            depth: 1,
             xdp,
             fault: CALM,
         });
@@ -214,6 +318,7 @@ fn lost_doubled_and_reordered_frames_are_repaired() {
             collectives: 300,
             most_bytes: 8192,
             window: 256,
+            depth: 1 + (seed % 5) as usize * 7,
             algorithm: if seed % 3 == 0 { Direct } else { Star },
             xdp: seed % 2 == 0,
             fault: ROUGH,
@@ -230,6 +335,7 @@ fn frames_that_return_after_seconds_do_no_harm() {
             collectives: 1000,
             most_bytes: 3000,
             window: 256,
+            depth: 1 + (seed % 5) as usize * 7,
             algorithm: if seed % 4 < 2 { Direct } else { Star },
             xdp: seed % 2 == 0,
             fault: GHOSTS,
@@ -246,6 +352,7 @@ fn long_messages_wrap_the_window_many_times() {
             collectives: 12,
             most_bytes: 2 << 20,
             window: 256,
+            depth: 1 + (seed % 5) as usize * 7,
             algorithm: if seed % 2 == 0 { Direct } else { Star },
             xdp: false,
             fault: ROUGH,
@@ -256,7 +363,7 @@ fn long_messages_wrap_the_window_many_times() {
 #[test]
 fn the_programs_fold_as_user_space_does() {
     let mut rng = Rng::new(5);
-    for op in 1..b::FB_OP_COUNT as u8 {
+    for op in 1..b::FB_OP_PLACE as u8 {
         for element in 0..b::FB_TYPE_COUNT as u8 {
             for bytes in [8, 56, 64, 72, 1400, 1408] {
                 // Small values too: logical ops must meet zeroes, comparisons equals.
@@ -274,5 +381,23 @@ fn the_programs_fold_as_user_space_does() {
                 assert_eq!(native::fold(&x, &y, op, element), want, "op {op}, type {element}");
             }
         }
+    }
+}
+
+/// What non-blocking collectives make of a group: hundreds under way, some of them late.
+#[test]
+fn many_transfers_are_under_way_at_once() {
+    for seed in 300..320 {
+        run(&Setting {
+            seed,
+            members: 2 + (seed % 4) as u8,
+            collectives: 1500,
+            most_bytes: 4096,
+            window: 256,
+            depth: 200,
+            algorithm: if seed % 2 == 0 { Direct } else { Star },
+            xdp: seed % 3 == 0,
+            fault: ROUGH,
+        });
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Collectives proceed in rounds of at most [`segment::BLOCK`] bytes, numbered alike by all local
 //! ranks. In a round, contributions go up (slots), are folded by the leader, folded with the other
-//! hosts' on the wire, and the result comes down. Waiting is by counters that only grow:
+//! hosts' on the wire, and the result comes down. Nothing here waits: what cannot be done yet says so.
+//! Order is kept by counters that only grow:
 //!
 //! * a rank fills its slot in round r only when the leader has read what it put there before;
 //! * the leader fills a result block, used every other round, only when every rank is done with it.
@@ -35,32 +36,38 @@ impl Leaf {
         self.round += 1;
     }
 
-    /// A rank that is not the leader gives its contribution.
+    /// A rank that is not the leader gives its contribution, if its slot is free.
     ///
     /// # Safety
     /// `send` points to `bytes` readable bytes.
-    pub unsafe fn give(&mut self, send: *const u8, bytes: usize, wait: &mut dyn FnMut()) {
+    pub unsafe fn give(&mut self, send: *const u8, bytes: usize) -> bool {
         assert!(bytes <= segment::BLOCK);
-        while self.segment.get(Counter::Folded) < self.slot_used {
-            wait();
+        if self.segment.get(Counter::Folded) < self.slot_used {
+            return false;
         }
-        // SAFETY: the caller's promise; the leader does not read the slot now.
-        unsafe { std::ptr::copy_nonoverlapping(send, self.segment.slot(self.me), bytes) };
+        if bytes > 0 {
+            // SAFETY: the caller's promise; the leader does not read the slot now.
+            unsafe { std::ptr::copy_nonoverlapping(send, self.segment.slot(self.me), bytes) };
+        }
         self.slot_used = self.round;
         self.segment.set(Counter::Arrived(self.me), self.round);
+        true
     }
 
-    /// A rank that is not the leader gets the result.
+    /// A rank that is not the leader gets the result, if it is there.
     ///
     /// # Safety
     /// `recv` points to `bytes` writable bytes.
-    pub unsafe fn get(&self, recv: *mut u8, bytes: usize, wait: &mut dyn FnMut()) {
+    pub unsafe fn get(&self, recv: *mut u8, bytes: usize) -> bool {
         assert!(bytes <= segment::BLOCK);
-        while self.segment.get(Counter::Done) < self.round {
-            wait();
+        if self.segment.get(Counter::Done) < self.round {
+            return false;
         }
-        // SAFETY: the caller's promise; the leader leaves the block alone until we have read it.
-        unsafe { std::ptr::copy_nonoverlapping(self.segment.result(self.round), recv, bytes) };
+        if bytes > 0 {
+            // SAFETY: the caller's promise; the leader leaves the block alone until we have read it.
+            unsafe { std::ptr::copy_nonoverlapping(self.segment.result(self.round), recv, bytes) };
+        }
+        true
     }
 
     /// A rank that is not the leader has ended its part of the round.
@@ -68,24 +75,21 @@ impl Leaf {
         self.segment.set(Counter::Read(self.me), self.round);
     }
 
-    /// The leader takes the block of this round's result, once nobody reads what was in it.
-    pub fn take_result(&self, wait: &mut dyn FnMut()) -> *mut u8 {
-        for rank in 1..self.ranks {
-            while self.segment.get(Counter::Read(rank)) + 2 < self.round {
-                wait();
-            }
-        }
-        self.segment.result(self.round)
+    /// The leader takes the block of this round's result, if nobody reads what was in it any more.
+    pub fn take_result(&self) -> Option<*mut u8> {
+        let free = |rank| self.segment.get(Counter::Read(rank)) + 2 >= self.round;
+        (1..self.ranks).all(free).then(|| self.segment.result(self.round))
     }
 
-    /// The leader waits for `rank`'s contribution, which may be read until [`Leaf::folded`].
-    pub fn await_slot(&self, rank: usize, bytes: usize, wait: &mut dyn FnMut()) -> &[u8] {
+    /// The leader reads `rank`'s contribution of `bytes` bytes, if it has come; until
+    /// [`Leaf::folded`].
+    pub fn slot(&self, rank: usize, bytes: usize) -> Option<&[u8]> {
         assert!(bytes <= segment::BLOCK);
-        while self.segment.get(Counter::Arrived(rank)) < self.round {
-            wait();
+        if self.segment.get(Counter::Arrived(rank)) < self.round {
+            return None;
         }
         // SAFETY: the slot has a block's bytes, and its rank leaves it alone until `folded`.
-        unsafe { std::slice::from_raw_parts(self.segment.slot(rank), bytes) }
+        Some(unsafe { std::slice::from_raw_parts(self.segment.slot(rank), bytes) })
     }
 
     /// The leader has read all contributions of the round.
@@ -95,7 +99,6 @@ impl Leaf {
 
     /// The leader ends the round: the result, if there is one, is there.
     pub fn done(&self) {
-        self.segment.set(Counter::Folded, self.round);
         self.segment.set(Counter::Done, self.round);
     }
 

@@ -1,18 +1,22 @@
 //! Which MPI this is, and what its handles mean.
+#![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
 
 use super::pmpi::{Handle, Pmpi, variable};
-use super::types::{Class, OPS, Row, TYPES, TypeInfo};
+use super::types::{Class, OPS, Op, Row, TYPES, TypeInfo};
 
 /// Families of MPI with one binary interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// Open MPI: handles are pointers to objects.
     OpenMpi,
-    /// MPICH and its derivatives: handles are 32-bit integers.
+    /// MPICH and its derivatives, Intel MPI among them: handles are 32-bit integers.
     Mpich,
+    /// The standard ABI, MPI-5.0 chapter 20: handles are as wide as pointers, those of predefined
+    /// objects are small numbers.
+    Standard,
 }
 
 /// What must be known of an MPI to read its callers' arguments.
@@ -29,6 +33,8 @@ pub struct Abi {
     pub errors_return: Handle,
     /// `MPI_BYTE`.
     pub byte: Handle,
+    /// `MPI_DATATYPE_NULL`.
+    pub datatype_null: Handle,
     /// `MPI_IN_PLACE`.
     pub in_place: usize,
     /// `MPI_STATUS_IGNORE`.
@@ -39,21 +45,24 @@ pub struct Abi {
     handle_mask: usize,
     /// Filled by [`Abi::learn_types`].
     types: OnceLock<HandleMap<TypeInfo>>,
-    ops: HandleMap<u8>,
+    ops: HandleMap<Op>,
 }
 
 impl Abi {
     /// Recognises the MPI behind `pmpi`.
     ///
     /// Not by the name of its library: Debian's MPICH calls itself `libmpich.so`, others `libmpi.so`.
+    /// The standard ABI first: a library may offer it on top of an MPI whose own handles are visible too.
     ///
     /// # Errors
     /// One line that says why this MPI is left alone.
     pub fn detect(pmpi: &Pmpi) -> Result<Self, String> {
         let version = pmpi.library_version();
-        if variable(c"ompi_mpi_comm_world").is_some() {
+        if pmpi.has_standard_abi() {
+            Ok(Self::standard(version))
+        } else if variable(c"ompi_mpi_comm_world").is_some() {
             Self::open_mpi(version)
-        } else if version.starts_with("MPICH") {
+        } else if version.starts_with("MPICH") || version.starts_with("Intel(R) MPI") {
             Ok(Self::mpich(version))
         } else {
             Err(format!("unknown MPI \"{version}\""))
@@ -64,13 +73,14 @@ impl Abi {
         let object = |symbol: &CStr| {
             variable(symbol).ok_or_else(|| format!("Open MPI without {}", symbol.to_string_lossy()))
         };
-        let ops = OPS.iter().filter_map(|op| Some((variable(op.2)?, op.0 as u8)));
+        let ops = OPS.iter().filter_map(|op| Some((variable(op.3)?, op.0)));
         Ok(Self {
             family: Family::OpenMpi,
             comm_world: object(c"ompi_mpi_comm_world")?,
             comm_self: object(c"ompi_mpi_comm_self")?,
             errors_return: object(c"ompi_mpi_errors_return")?,
             byte: object(c"ompi_mpi_byte")?,
+            datatype_null: object(c"ompi_mpi_datatype_null")?,
             in_place: 1,
             status_ignore: 0,
             any_source: -1,
@@ -82,13 +92,14 @@ impl Abi {
     }
 
     fn mpich(version: String) -> Self {
-        let ops = OPS.iter().map(|op| (op.1 as usize, op.0 as u8));
+        let ops = OPS.iter().map(|op| (op.1 as usize, op.0));
         Self {
             family: Family::Mpich,
             comm_world: 0x4400_0000,
             comm_self: 0x4400_0001,
             errors_return: 0x5400_0001,
             byte: 0x4c00_010d,
+            datatype_null: 0x0c00_0000,
             in_place: usize::MAX,
             status_ignore: 1,
             any_source: -2,
@@ -99,19 +110,42 @@ impl Abi {
         }
     }
 
+    fn standard(version: String) -> Self {
+        let ops = OPS.iter().map(|op| (usize::from(op.2), op.0));
+        Self {
+            family: Family::Standard,
+            comm_world: 0x101,
+            comm_self: 0x102,
+            errors_return: 0x143,
+            byte: 0x247,
+            datatype_null: 0x200,
+            in_place: 1,
+            status_ignore: 0,
+            any_source: -1,
+            handle_mask: usize::MAX,
+            types: OnceLock::new(),
+            ops: HandleMap::new(ops),
+            version,
+        }
+    }
+
     /// Looks the datatypes up; to be called once MPI is initialised, since some sizes are the MPI's
     /// to tell. Types that it was built without (a size of 0, or an error) are left out.
     pub fn learn_types(&self, pmpi: &Pmpi) {
         let handle = |row: &Row| match self.family {
-            Family::OpenMpi => variable(row.4),
+            Family::OpenMpi => variable(row.5),
             Family::Mpich => Some(row.3 as usize),
+            Family::Standard => Some(usize::from(row.4)),
         };
         let known = |row: &Row| {
             let (handle, (class, size, signed, ..)) = (handle(row)?, *row);
             let size = if size == 0 { super::type_size(pmpi, handle)? as u8 } else { size };
-            let foldable = matches!(size, 1 | 2 | 4 | 8);
-            (foldable || class == Class::Opaque)
-                .then_some((handle, TypeInfo { class, size, signed }))
+            let known = match class {
+                Class::Opaque => true,
+                Class::Pair => matches!(size, 6 | 8),
+                _ => matches!(size, 1 | 2 | 4 | 8),
+            };
+            known.then_some((handle, TypeInfo { class, size, signed }))
         };
         let _ = self.types.set(HandleMap::new(TYPES.iter().filter_map(known)));
     }
@@ -122,15 +156,35 @@ impl Abi {
         raw & self.handle_mask
     }
 
+    /// Request `index` of an array of the program's: handles are 4 bytes wide in MPICH's ABI, else 8.
+    ///
+    /// # Safety
+    /// There is one.
+    pub unsafe fn request_at(&self, requests: *const c_void, index: usize) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.family {
+                Family::Mpich => u64::from(*requests.cast::<u32>().add(index)),
+                _ => *requests.cast::<u64>().add(index),
+            }
+        }
+    }
+
+    /// Address of request `index` of an array.
+    pub fn request_address(&self, requests: *mut c_void, index: usize) -> *mut c_void {
+        let width = if self.family == Family::Mpich { 4 } else { 8 };
+        requests.wrapping_byte_add(index * width)
+    }
+
     /// The datatype, if it is a named one that foldback knows.
     #[inline]
     pub fn datatype(&self, raw: usize) -> Option<TypeInfo> {
         self.types.get()?.get(self.handle(raw))
     }
 
-    /// The op (`enum fb_op`), if it is one that the kernel folds.
+    /// The op, if it is one that the kernel folds.
     #[inline]
-    pub fn op(&self, raw: usize) -> Option<u8> {
+    pub fn op(&self, raw: usize) -> Option<Op> {
         self.ops.get(self.handle(raw))
     }
 }

@@ -11,6 +11,12 @@ use std::sync::OnceLock;
 
 use abi::Abi;
 use pmpi::{Handle, Pmpi};
+use types::Shape;
+
+use crate::stats::Reason;
+
+/// Tag of messages that this process sends itself to copy; lower ones complete requests.
+const COPY_TAG: c_int = 32_767;
 
 /// The real MPI of this process, recognised.
 pub struct Mpi {
@@ -20,6 +26,8 @@ pub struct Mpi {
     pub abi: Abi,
     /// A communicator of this process alone that returns errors; made when first needed.
     private_self: OnceLock<Option<Handle>>,
+    /// Whether it refuses one buffer for both ends, see [`Mpi::refuses_aliases`].
+    refuses_aliases: OnceLock<bool>,
     /// The attribute of [`Mpi::watch`].
     keyval: OnceLock<Option<c_int>>,
 }
@@ -40,12 +48,55 @@ impl Mpi {
     pub fn load() -> Result<Self, String> {
         let pmpi = Pmpi::load()?;
         let abi = Abi::detect(&pmpi)?;
-        Ok(Self { pmpi, abi, private_self: OnceLock::new(), keyval: OnceLock::new() })
+        Ok(Self {
+            pmpi,
+            abi,
+            private_self: OnceLock::new(),
+            refuses_aliases: OnceLock::new(),
+            keyval: OnceLock::new(),
+        })
     }
 
-    /// Size in bytes of a datatype that is not in the table.
-    pub fn type_size(&self, datatype: Handle) -> Option<usize> {
-        type_size(&self.pmpi, datatype)
+    /// How elements of a datatype, as it was passed, lie in memory.
+    ///
+    /// # Errors
+    /// It is none.
+    #[inline]
+    pub fn shape(&self, datatype: Handle) -> Result<Shape, Reason> {
+        match self.abi.datatype(datatype) {
+            Some(known) => Ok(known.shape()),
+            None => self.shape_of_derived(self.abi.handle(datatype)).ok_or(Reason::Argument),
+        }
+    }
+
+    #[cold]
+    fn shape_of_derived(&self, datatype: Handle) -> Option<Shape> {
+        // An MPI may call the error handler, which by default ends the job.
+        if datatype == self.abi.datatype_null {
+            return None;
+        }
+        let size = type_size(&self.pmpi, datatype)?;
+        let (mut lower, mut extent) = (0isize, 0isize);
+        // SAFETY: a datatype that the MPI has just said the size of; two MPI_Aint are written.
+        let code =
+            unsafe { (self.pmpi.type_get_extent)(datatype, &raw mut lower, &raw mut extent) };
+        // A datatype that is not committed is refused by the real collectives on every rank; it must
+        // not come to light on the ranks alone that have to pack.
+        let (mut nothing, mut position): (u64, c_int) = (0, 0);
+        // SAFETY: no elements are unpacked, from and to memory of our own.
+        let committed = self.private_self().is_some_and(|comm| unsafe {
+            let buffer = (&raw mut nothing).cast();
+            (self.pmpi.unpack)(buffer, 8, &raw mut position, buffer, 0, datatype, comm) == 0
+        });
+        (code == 0 && committed).then_some(Shape { size, extent, contiguous: false })
+    }
+
+    /// Whether MPI_Init has succeeded.
+    pub fn is_initialized(&self) -> bool {
+        let mut flag: c_int = 0;
+        // SAFETY: may be called at any time; one int is written.
+        unsafe { (self.pmpi.initialized)(&raw mut flag) };
+        flag != 0
     }
 
     /// This process's rank in `comm`.
@@ -72,15 +123,37 @@ impl Mpi {
         code != 0 || flag != 0
     }
 
+    /// Whether all ranks of `comm` are of MPI_COMM_WORLD: of those alone is it known that foldback is
+    /// loaded there. Spawned ones (MPI-4.1 section 11.8) may be without.
+    pub fn is_of_world(&self, comm: Handle) -> bool {
+        const UNDEFINED: c_int = -32766;
+        let ranks: Vec<c_int> = (0..self.size(comm) as c_int).collect();
+        let mut there = vec![UNDEFINED; ranks.len()];
+        let (mut group, mut world): (u64, u64) = (0, 0);
+        // SAFETY: live communicators; handles of 4 or 8 bytes are written, and one int for each rank.
+        let code = unsafe {
+            let code = (self.pmpi.comm_group)(comm, &raw mut group)
+                | (self.pmpi.comm_group)(self.abi.comm_world, &raw mut world)
+                | (self.pmpi.group_translate_ranks)(
+                    group as Handle,
+                    ranks.len() as c_int,
+                    ranks.as_ptr(),
+                    world as Handle,
+                    there.as_mut_ptr(),
+                );
+            (self.pmpi.group_free)(&raw mut group);
+            (self.pmpi.group_free)(&raw mut world);
+            code
+        };
+        code == 0 && !there.contains(&UNDEFINED)
+    }
+
     /// A communicator of all ranks that nobody else knows, on which probing finds nothing.
     /// Collective, and without a bound on the time.
     ///
     /// Not one of this process alone: MPICH does not progress the network when it probes there.
     pub fn private_world(&self) -> Option<Handle> {
-        let mut comm: u64 = 0;
-        // SAFETY: one handle is written, of 4 or 8 bytes.
-        let code = unsafe { (self.pmpi.comm_dup)(self.abi.comm_world, &raw mut comm) };
-        (code == 0).then_some(comm as Handle)
+        self.duplicate(self.abi.comm_world)
     }
 
     /// Whether the MPI refuses a reduction whose send and receive buffers are one. Which do, from
@@ -94,21 +167,39 @@ impl Mpi {
         buffer: *mut c_void,
         (count, datatype, op): (c_int, Handle, Handle),
     ) -> bool {
-        let private_self = self.private_self.get_or_init(|| {
-            let mut comm: u64 = 0;
-            // SAFETY: one handle is written, of 4 or 8 bytes; then it is a live communicator.
-            unsafe {
-                let made = (self.pmpi.comm_dup)(self.abi.comm_self, &raw mut comm) == 0;
-                let comm = comm as Handle;
-                let tame =
-                    made && (self.pmpi.comm_set_errhandler)(comm, self.abi.errors_return) == 0;
-                tame.then_some(comm)
-            }
-        });
         // SAFETY: the caller's promise.
-        private_self.is_some_and(|comm| unsafe {
+        self.private_self().is_some_and(|comm| unsafe {
             (self.pmpi.allreduce)(buffer, buffer, count, datatype, op, comm) != 0
         })
+    }
+
+    /// Whether the MPI refuses collectives other than reductions whose buffers are one.
+    pub fn refuses_aliases(&self) -> bool {
+        *self.refuses_aliases.get_or_init(|| {
+            let (mut one, byte) = ([0u8; 2], self.abi.byte);
+            let buffer = one.as_mut_ptr().cast::<c_void>();
+            // SAFETY: a collective of this process alone, on a buffer of its own.
+            self.private_self().is_some_and(|comm| unsafe {
+                (self.pmpi.allgather)(buffer, 2, byte, buffer, 2, byte, comm) != 0
+            })
+        })
+    }
+
+    /// A communicator of this process alone that nobody else knows, and that returns errors.
+    pub fn private_self(&self) -> Option<Handle> {
+        *self.private_self.get_or_init(|| {
+            let comm = self.duplicate(self.abi.comm_self)?;
+            // SAFETY: a live communicator.
+            let code = unsafe { (self.pmpi.comm_set_errhandler)(comm, self.abi.errors_return) };
+            (code == 0).then_some(comm)
+        })
+    }
+
+    fn duplicate(&self, comm: Handle) -> Option<Handle> {
+        let mut copy: u64 = 0;
+        // SAFETY: one handle is written, of 4 or 8 bytes.
+        let code = unsafe { (self.pmpi.comm_dup)(comm, &raw mut copy) };
+        (code == 0).then_some(copy as Handle)
     }
 
     /// Lets the MPI make progress: messages posted earlier go on while we wait for something else.
@@ -135,9 +226,8 @@ impl Mpi {
         // SAFETY: both buffers are owned by the result and do not move (heap) until the request is
         // over, which `Gather` sees to.
         let code = unsafe {
-            let (from, to) = (gather.mine.as_ptr(), gather.all.as_mut_ptr());
+            let (from, to) = (gather.mine.as_ptr().cast(), gather.all.as_mut_ptr().cast());
             let request = &raw mut gather.request;
-            let (from, to) = (from.cast(), to.cast());
             (self.pmpi.igather)(from, bytes, byte, to, bytes, byte, 0, comm, request)
         };
         if code != 0 {
@@ -153,6 +243,21 @@ impl Mpi {
         std::process::abort()
     }
 
+    /// A copy of a datatype, which lives on when that is freed.
+    pub fn copy_type(&self, datatype: Handle) -> Option<Handle> {
+        let mut copy: u64 = 0;
+        // SAFETY: the program's datatype; one handle is written, of 4 or 8 bytes.
+        let code = unsafe { (self.pmpi.type_dup)(datatype, &raw mut copy) };
+        (code == 0).then_some(copy as Handle)
+    }
+
+    /// Frees a copy.
+    pub fn free_type(&self, copy: Handle) {
+        let mut copy = copy as u64;
+        // SAFETY: made by `copy_type`.
+        unsafe { (self.pmpi.type_free)(&raw mut copy) };
+    }
+
     /// Packs `count` elements at `data` into bytes, in type-map order, without gaps.
     ///
     /// # Safety
@@ -160,13 +265,21 @@ impl Mpi {
     pub unsafe fn pack(
         &self,
         data: *const c_void,
-        count: c_int,
+        count: usize,
         datatype: Handle,
         bytes: usize,
-        comm: Handle,
     ) -> Option<Vec<u8>> {
         let mut packed = vec![0u8; bytes];
-        let (length, mut position) = (c_int::try_from(bytes).ok()?, 0);
+        if data.is_null() {
+            let (into, length) = (packed.as_mut_ptr().cast(), bytes);
+            // SAFETY: the caller's promise; the buffer has `length` bytes.
+            let code = unsafe { self.copy((data, count, datatype), (into, length, self.abi.byte)) };
+            return (code == 0).then_some(packed);
+        }
+        let (length, count) = (c_int::try_from(bytes).ok()?, c_int::try_from(count).ok()?);
+        let mut position = 0;
+        // Any communicator will do where all ranks are of one kind. The program's may be gone by now.
+        let comm = self.private_self()?;
         // SAFETY: the caller's promise; the buffer has `length` bytes.
         let code = unsafe {
             (self.pmpi.pack)(
@@ -190,15 +303,45 @@ impl Mpi {
         &self,
         packed: &[u8],
         data: *mut c_void,
-        count: c_int,
+        count: usize,
         datatype: Handle,
-        comm: Handle,
     ) -> c_int {
-        let (length, mut position) = (packed.len() as c_int, 0);
+        if data.is_null() {
+            let from = (packed.as_ptr().cast(), packed.len(), self.abi.byte);
+            // SAFETY: the caller's promise.
+            return unsafe { self.copy(from, (data, count, datatype)) };
+        }
+        // Counts were ints, or were packed by one.
+        let (length, count, mut position) = (packed.len() as c_int, count as c_int, 0);
         // SAFETY: the caller's promise; `packed` is read only.
         unsafe {
             let packed = packed.as_ptr().cast();
+            let comm = self.private_self().unwrap_or(self.abi.comm_self);
             (self.pmpi.unpack)(packed, length, &raw mut position, data, count, datatype, comm)
+        }
+    }
+
+    /// Copies by a message to this process: for MPI_BOTTOM, which MPICH does not take in MPI_Pack.
+    ///
+    /// # Safety
+    /// Buffers, counts and types are valid together, for reading and for writing.
+    unsafe fn copy(
+        &self,
+        (from, from_count, from_type): (*const c_void, usize, Handle),
+        (to, to_count, to_type): (*mut c_void, usize, Handle),
+    ) -> c_int {
+        const FAILED: c_int = 1;
+        let (Ok(from_count), Ok(to_count), Some(comm)) =
+            (c_int::try_from(from_count), c_int::try_from(to_count), self.private_self())
+        else {
+            return FAILED;
+        };
+        let (tag, status) = (COPY_TAG, self.abi.status_ignore as *mut c_void);
+        // SAFETY: the caller's promise; a communicator of this process alone.
+        unsafe {
+            (self.pmpi.sendrecv)(
+                from, from_count, from_type, 0, tag, to, to_count, to_type, 0, tag, comm, status,
+            )
         }
     }
 }
@@ -222,10 +365,16 @@ enum Stage {
     Failed,
 }
 
+impl Stage {
+    fn ended(self) -> bool {
+        matches!(self, Self::Over | Self::Failed)
+    }
+}
+
 impl Gather<'_> {
     /// Whether it is over; drives the MPI's progress.
     pub fn is_over(&mut self) -> bool {
-        if matches!(self.stage, Stage::Over | Stage::Failed) {
+        if self.stage.ended() {
             return true;
         }
         let (mut flag, status): (c_int, _) = (0, self.mpi.abi.status_ignore as *mut c_void);
@@ -237,7 +386,7 @@ impl Gather<'_> {
             Stage::Gathering => self.spread(),
             _ => Stage::Over,
         };
-        matches!(self.stage, Stage::Over | Stage::Failed)
+        self.stage.ended()
     }
 
     fn spread(&mut self) -> Stage {
@@ -263,7 +412,7 @@ impl Gather<'_> {
 
 impl Drop for Gather<'_> {
     fn drop(&mut self) {
-        if matches!(self.stage, Stage::Gathering | Stage::Spreading) {
+        if !self.stage.ended() {
             // The MPI may still write there.
             std::mem::forget(std::mem::take(&mut self.mine));
             std::mem::forget(std::mem::take(&mut self.all));

@@ -1,6 +1,7 @@
 //! Datatypes and ops that foldback knows, and how each MPI spells them.
 
 use crate::bindings as b;
+use crate::collective::eligibility::Pair;
 
 /// What MPI allows to be done with a type (MPI-4.1 section 6.9.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +12,9 @@ pub enum Class {
     Integer,
     /// MPI_BYTE: bitwise ops.
     Byte,
-    /// Not folded in the kernel, but contiguous: may be broadcast as it lies.
+    /// An integer and an int, for MPI_MINLOC and MPI_MAXLOC, that fit into 64 bits together.
+    Pair,
+    /// Not folded in the kernel, but contiguous: may be moved as it lies.
     Opaque,
 }
 
@@ -27,6 +30,22 @@ pub struct TypeInfo {
 }
 
 impl TypeInfo {
+    /// Bytes from one element in memory to the next. MPI_SHORT_INT has a hole.
+    pub fn extent(self) -> usize {
+        usize::from(if self.class == Class::Pair { 8 } else { self.size })
+    }
+
+    /// Whether elements in memory are nothing but their data.
+    pub fn is_contiguous(self) -> bool {
+        self.extent() == usize::from(self.size)
+    }
+
+    /// How elements lie in memory.
+    pub fn shape(self) -> Shape {
+        let (extent, contiguous) = (self.extent() as isize, self.is_contiguous());
+        Shape { size: usize::from(self.size), extent, contiguous }
+    }
+
     /// `enum fb_type` of an integer type.
     pub fn element(self) -> u8 {
         (self.size.trailing_zeros() as u8) << 1 | u8::from(!self.signed)
@@ -40,71 +59,183 @@ impl TypeInfo {
             Class::CInteger => true,
             Class::Integer => !logical,
             Class::Byte => bitwise,
-            Class::Opaque => false,
+            Class::Pair | Class::Opaque => false,
         }
     }
 }
 
-/// A row of [`TYPES`].
-pub type Row = (Class, u8, bool, u32, &'static std::ffi::CStr);
+/// How elements of any type lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of data of an element.
+    pub size: usize,
+    /// Bytes from one element to the next.
+    pub extent: isize,
+    /// Elements lie in memory as they are sent; else MPI has to pack them.
+    pub contiguous: bool,
+}
 
-/// How the types are written: class, size (0: ask the MPI), signed, MPICH handle, Open MPI object.
+/// Key of a pair: the lesser key wins as MPI_MINLOC and MPI_MAXLOC say (MPI-4.1 section 6.9.4), by
+/// value, among equals by the lesser index.
+fn key(value: i32, index: i32, pair: Pair) -> u64 {
+    let flip = |x: i32| x as u32 ^ 1 << 31;
+    let value = if pair.most { !flip(value) } else { flip(value) };
+    u64::from(value) << 32 | u64::from(flip(index))
+}
+
+/// Keys of pairs as they lie in memory: 8 bytes each, value first, index in the last 4.
+pub fn keys(pairs: &[u8], pair: Pair) -> Vec<u8> {
+    let key_of = |bytes: &[u8; 8]| {
+        let [a, b, c, d, index @ ..] = *bytes;
+        let value = match pair.value {
+            2 => i32::from(i16::from_ne_bytes([a, b])),
+            _ => i32::from_ne_bytes([a, b, c, d]),
+        };
+        key(value, i32::from_ne_bytes(index), pair).to_ne_bytes()
+    };
+    pairs.as_chunks::<8>().0.iter().flat_map(key_of).collect()
+}
+
+/// The reverse of [`keys`]. Holes stay as they are.
+pub fn unkey(keys: &[u8], pairs: &mut [u8], pair: Pair) {
+    let flip = |x: u32| (x ^ 1 << 31) as i32;
+    for (key, bytes) in keys.as_chunks::<8>().0.iter().zip(pairs.as_chunks_mut::<8>().0) {
+        let key = u64::from_ne_bytes(*key);
+        let value = (key >> 32) as u32;
+        let value = flip(if pair.most { !value } else { value });
+        match pair.value {
+            2 => bytes[..2].copy_from_slice(&(value as i16).to_ne_bytes()),
+            _ => bytes[..4].copy_from_slice(&value.to_ne_bytes()),
+        }
+        bytes[4..].copy_from_slice(&flip(key as u32).to_ne_bytes());
+    }
+}
+
+/// A predefined op as foldback sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Of `enum fb_op`.
+    Fold(u8),
+    /// MPI_MINLOC.
+    Least,
+    /// MPI_MAXLOC.
+    Most,
+}
+
+/// A row of [`TYPES`].
+pub type Row = (Class, u8, bool, u32, u16, &'static std::ffi::CStr);
+
+/// How the types are written: class, size (0: ask the MPI), signed, MPICH handle, handle of the standard
+/// ABI (MPI-5.0 section 20), Open MPI object.
 #[rustfmt::skip]
 pub const TYPES: &[Row] = {
-    use Class::{Byte, CInteger, Integer, Opaque};
+    use Class::{Byte, CInteger, Integer, Opaque, Pair};
     &[
-        (CInteger, 1, true,  0x4c00_0118, c"ompi_mpi_signed_char"),
-        (CInteger, 1, false, 0x4c00_0102, c"ompi_mpi_unsigned_char"),
-        (CInteger, 2, true,  0x4c00_0203, c"ompi_mpi_short"),
-        (CInteger, 2, false, 0x4c00_0204, c"ompi_mpi_unsigned_short"),
-        (CInteger, 4, true,  0x4c00_0405, c"ompi_mpi_int"),
-        (CInteger, 4, false, 0x4c00_0406, c"ompi_mpi_unsigned"),
-        (CInteger, 8, true,  0x4c00_0807, c"ompi_mpi_long"),
-        (CInteger, 8, false, 0x4c00_0808, c"ompi_mpi_unsigned_long"),
-        (CInteger, 8, true,  0x4c00_0809, c"ompi_mpi_long_long_int"),
-        (CInteger, 8, false, 0x4c00_0819, c"ompi_mpi_unsigned_long_long"),
-        (CInteger, 1, true,  0x4c00_0137, c"ompi_mpi_int8_t"),
-        (CInteger, 2, true,  0x4c00_0238, c"ompi_mpi_int16_t"),
-        (CInteger, 4, true,  0x4c00_0439, c"ompi_mpi_int32_t"),
-        (CInteger, 8, true,  0x4c00_083a, c"ompi_mpi_int64_t"),
-        (CInteger, 1, false, 0x4c00_013b, c"ompi_mpi_uint8_t"),
-        (CInteger, 2, false, 0x4c00_023c, c"ompi_mpi_uint16_t"),
-        (CInteger, 4, false, 0x4c00_043d, c"ompi_mpi_uint32_t"),
-        (CInteger, 8, false, 0x4c00_083e, c"ompi_mpi_uint64_t"),
-        (Integer,  8, true,  0x4c00_0843, c"ompi_mpi_aint"),
-        (Integer,  8, true,  0x4c00_0844, c"ompi_mpi_offset"),
-        (Integer,  8, true,  0x4c00_0845, c"ompi_mpi_count"),
+        (CInteger, 1, true,  0x4c00_0118, 0x244, c"ompi_mpi_signed_char"),
+        (CInteger, 1, false, 0x4c00_0102, 0x245, c"ompi_mpi_unsigned_char"),
+        (CInteger, 2, true,  0x4c00_0203, 0x208, c"ompi_mpi_short"),
+        (CInteger, 2, false, 0x4c00_0204, 0x20c, c"ompi_mpi_unsigned_short"),
+        (CInteger, 4, true,  0x4c00_0405, 0x209, c"ompi_mpi_int"),
+        (CInteger, 4, false, 0x4c00_0406, 0x20d, c"ompi_mpi_unsigned"),
+        (CInteger, 8, true,  0x4c00_0807, 0x20a, c"ompi_mpi_long"),
+        (CInteger, 8, false, 0x4c00_0808, 0x20e, c"ompi_mpi_unsigned_long"),
+        (CInteger, 8, true,  0x4c00_0809, 0x20b, c"ompi_mpi_long_long_int"),
+        (CInteger, 8, false, 0x4c00_0819, 0x20f, c"ompi_mpi_unsigned_long_long"),
+        (CInteger, 1, true,  0x4c00_0137, 0x240, c"ompi_mpi_int8_t"),
+        (CInteger, 2, true,  0x4c00_0238, 0x248, c"ompi_mpi_int16_t"),
+        (CInteger, 4, true,  0x4c00_0439, 0x250, c"ompi_mpi_int32_t"),
+        (CInteger, 8, true,  0x4c00_083a, 0x258, c"ompi_mpi_int64_t"),
+        (CInteger, 1, false, 0x4c00_013b, 0x241, c"ompi_mpi_uint8_t"),
+        (CInteger, 2, false, 0x4c00_023c, 0x249, c"ompi_mpi_uint16_t"),
+        (CInteger, 4, false, 0x4c00_043d, 0x251, c"ompi_mpi_uint32_t"),
+        (CInteger, 8, false, 0x4c00_083e, 0x259, c"ompi_mpi_uint64_t"),
+        (Integer,  8, true,  0x4c00_0843, 0x201, c"ompi_mpi_aint"),
+        (Integer,  8, true,  0x4c00_0844, 0x203, c"ompi_mpi_offset"),
+        (Integer,  8, true,  0x4c00_0845, 0x202, c"ompi_mpi_count"),
         // An MPI may be built for 8-byte default INTEGERs.
-        (Integer,  0, true,  0x4c00_041b, c"ompi_mpi_integer"),
-        (Integer,  1, true,  0x4c00_012d, c"ompi_mpi_integer1"),
-        (Integer,  2, true,  0x4c00_022f, c"ompi_mpi_integer2"),
-        (Integer,  4, true,  0x4c00_0430, c"ompi_mpi_integer4"),
-        (Integer,  8, true,  0x4c00_0831, c"ompi_mpi_integer8"),
-        (Byte,     1, false, 0x4c00_010d, c"ompi_mpi_byte"),
-        (Opaque,   1, false, 0x4c00_0101, c"ompi_mpi_char"),
-        (Opaque,   1, false, 0x4c00_010f, c"ompi_mpi_packed"),
-        (Opaque,   4, false, 0x4c00_040a, c"ompi_mpi_float"),
-        (Opaque,   8, false, 0x4c00_080b, c"ompi_mpi_double"),
-        (Opaque,   8, false, 0x4c00_0840, c"ompi_mpi_c_float_complex"),
-        (Opaque,  16, false, 0x4c00_1041, c"ompi_mpi_c_double_complex"),
-        (Opaque,   1, false, 0x4c00_013f, c"ompi_mpi_c_bool"),
-        (Opaque,   0, false, 0x4c00_041c, c"ompi_mpi_real"),
-        (Opaque,   0, false, 0x4c00_081f, c"ompi_mpi_dblprec"),
-        (Opaque,   0, false, 0x4c00_041d, c"ompi_mpi_logical"),
-        (Opaque,   1, false, 0x4c00_011a, c"ompi_mpi_character"),
+        (Integer,  0, true,  0x4c00_041b, 0x219, c"ompi_mpi_integer"),
+        (Integer,  1, true,  0x4c00_012d, 0x2c1, c"ompi_mpi_integer1"),
+        (Integer,  2, true,  0x4c00_022f, 0x2c9, c"ompi_mpi_integer2"),
+        (Integer,  4, true,  0x4c00_0430, 0x2d1, c"ompi_mpi_integer4"),
+        (Integer,  8, true,  0x4c00_0831, 0x2d9, c"ompi_mpi_integer8"),
+        (Byte,     1, false, 0x4c00_010d, 0x247, c"ompi_mpi_byte"),
+        (Opaque,   1, false, 0x4c00_0101, 0x243, c"ompi_mpi_char"),
+        (Opaque,   1, false, 0x4c00_010f, 0x207, c"ompi_mpi_packed"),
+        (Opaque,   4, false, 0x4c00_040a, 0x210, c"ompi_mpi_float"),
+        (Opaque,   8, false, 0x4c00_080b, 0x214, c"ompi_mpi_double"),
+        (Opaque,   8, false, 0x4c00_0840, 0x212, c"ompi_mpi_c_float_complex"),
+        (Opaque,  16, false, 0x4c00_1041, 0x216, c"ompi_mpi_c_double_complex"),
+        (Opaque,   1, false, 0x4c00_013f, 0x238, c"ompi_mpi_c_bool"),
+        (Opaque,   0, false, 0x4c00_041c, 0x21a, c"ompi_mpi_real"),
+        (Opaque,   0, false, 0x4c00_081f, 0x21c, c"ompi_mpi_dblprec"),
+        (Opaque,   0, false, 0x4c00_041d, 0x218, c"ompi_mpi_logical"),
+        (Opaque,   1, false, 0x4c00_011a, 0x21e, c"ompi_mpi_character"),
+        (Opaque,   4, false, 0x4c00_040e, 0x23c, c"ompi_mpi_wchar"),
+        (Opaque,  16, false, 0x4c00_100c, 0x220, c"ompi_mpi_long_double"),
+        (Opaque,  32, false, 0x4c00_2042, 0x224, c"ompi_mpi_c_long_double_complex"),
+        (Opaque,   1, false, 0x4c00_0133, 0x239, c"ompi_mpi_cxx_bool"),
+        (Opaque,   8, false, 0x4c00_0834, 0x213, c"ompi_mpi_cxx_cplex"),
+        (Opaque,  16, false, 0x4c00_1035, 0x217, c"ompi_mpi_cxx_dblcplex"),
+        (Opaque,   4, false, 0x4c00_0427, 0x2d2, c"ompi_mpi_real4"),
+        (Opaque,   8, false, 0x4c00_0829, 0x2da, c"ompi_mpi_real8"),
+        (Opaque,   8, false, 0x4c00_0828, 0x2db, c"ompi_mpi_complex8"),
+        (Opaque,  16, false, 0x4c00_102a, 0x2e3, c"ompi_mpi_complex16"),
+        (Opaque,   0, false, 0x4c00_081e, 0x21b, c"ompi_mpi_cplex"),
+        (Opaque,   0, false, 0x4c00_1022, 0x21d, c"ompi_mpi_dblcplex"),
+        (Opaque,   8, false, 0x8c00_0000, 0x228, c"ompi_mpi_float_int"),
+        (Pair,     8, true,  0x4c00_0816, 0x22b, c"ompi_mpi_2int"),
+        (Pair,     6, true,  0x8c00_0003, 0x22c, c"ompi_mpi_short_int"),
+        (Pair,     0, true,  0x4c00_0820, 0x232, c"ompi_mpi_2integer"),
     ]
 };
 
-/// The ops: `enum fb_op`, MPICH handle, Open MPI object.
-pub const OPS: &[(b::fb_op, u32, &std::ffi::CStr)] = &[
-    (b::FB_OP_SUM, 0x5800_0003, c"ompi_mpi_op_sum"),
-    (b::FB_OP_PROD, 0x5800_0004, c"ompi_mpi_op_prod"),
-    (b::FB_OP_MIN, 0x5800_0002, c"ompi_mpi_op_min"),
-    (b::FB_OP_MAX, 0x5800_0001, c"ompi_mpi_op_max"),
-    (b::FB_OP_BAND, 0x5800_0006, c"ompi_mpi_op_band"),
-    (b::FB_OP_BOR, 0x5800_0008, c"ompi_mpi_op_bor"),
-    (b::FB_OP_BXOR, 0x5800_000a, c"ompi_mpi_op_bxor"),
-    (b::FB_OP_LAND, 0x5800_0005, c"ompi_mpi_op_land"),
-    (b::FB_OP_LOR, 0x5800_0007, c"ompi_mpi_op_lor"),
-    (b::FB_OP_LXOR, 0x5800_0009, c"ompi_mpi_op_lxor"),
+/// The ops: `enum fb_op`, MPICH handle, handle of the standard ABI, Open MPI object.
+pub const OPS: &[(Op, u32, u16, &std::ffi::CStr)] = &[
+    (Op::Fold(b::FB_OP_SUM as u8), 0x5800_0003, 0x21, c"ompi_mpi_op_sum"),
+    (Op::Fold(b::FB_OP_PROD as u8), 0x5800_0004, 0x24, c"ompi_mpi_op_prod"),
+    (Op::Fold(b::FB_OP_MIN as u8), 0x5800_0002, 0x22, c"ompi_mpi_op_min"),
+    (Op::Fold(b::FB_OP_MAX as u8), 0x5800_0001, 0x23, c"ompi_mpi_op_max"),
+    (Op::Fold(b::FB_OP_BAND as u8), 0x5800_0006, 0x28, c"ompi_mpi_op_band"),
+    (Op::Fold(b::FB_OP_BOR as u8), 0x5800_0008, 0x29, c"ompi_mpi_op_bor"),
+    (Op::Fold(b::FB_OP_BXOR as u8), 0x5800_000a, 0x2a, c"ompi_mpi_op_bxor"),
+    (Op::Fold(b::FB_OP_LAND as u8), 0x5800_0005, 0x30, c"ompi_mpi_op_land"),
+    (Op::Fold(b::FB_OP_LOR as u8), 0x5800_0007, 0x31, c"ompi_mpi_op_lor"),
+    (Op::Fold(b::FB_OP_LXOR as u8), 0x5800_0009, 0x32, c"ompi_mpi_op_lxor"),
+    (Op::Least, 0x5800_000b, 0x38, c"ompi_mpi_op_minloc"),
+    (Op::Most, 0x5800_000c, 0x39, c"ompi_mpi_op_maxloc"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(list: &[(i32, i32)]) -> Vec<u8> {
+        let bytes = |&(v, i): &(i32, i32)| [v.to_ne_bytes(), i.to_ne_bytes()].concat();
+        list.iter().flat_map(bytes).collect()
+    }
+
+    #[test]
+    fn the_least_key_is_the_pair_that_wins() {
+        let key = |value, index, most| key(value, index, Pair { value: 4, most });
+        assert!(key(-1, 7, false) < key(0, 0, false));
+        assert!(key(3, -2, false) < key(3, 1, false));
+        assert!(key(i32::MAX, 9, true) < key(i32::MIN, 0, true));
+        assert!(key(3, 1, true) < key(3, 2, true));
+    }
+
+    #[test]
+    fn keys_go_back_to_pairs_and_leave_holes_alone() {
+        for most in [false, true] {
+            let whole = pairs(&[(i32::MIN, 0), (5, i32::MAX), (-5, -1)]);
+            let mut back = vec![0; whole.len()];
+            let pair = Pair { value: 4, most };
+            unkey(&keys(&whole, pair), &mut back, pair);
+            assert_eq!(back, whole);
+            let short = [0xfe, 0xff, 0x11, 0x22, 3, 0, 0, 0];
+            let mut back = [0x77; 8];
+            let pair = Pair { value: 2, most };
+            unkey(&keys(&short, pair), &mut back, pair);
+            assert_eq!(back, [0xfe, 0xff, 0x77, 0x77, 3, 0, 0, 0]);
+        }
+    }
+}

@@ -1,3 +1,46 @@
-//! Between the program and its MPI: what is exported.
+//! Between the program and its MPI: the functions that a program calls in place of its MPI's.
+//!
+//! Each asks the [`Runtime`] and, if the answer is no, passes the call on unchanged. None is exported
+//! whose presence tells a program something about its MPI (`MPI_Get_version`, `MPI_Abi_*`, …).
 
-pub mod hooks;
+#![allow(unsafe_code)]
+
+mod collectives;
+mod fortran;
+pub mod lifecycle;
+mod waits;
+
+use std::ffi::{c_int, c_void};
+use std::process::abort;
+use std::sync::OnceLock;
+
+use crate::collective::{Call, Form};
+use crate::guard;
+use crate::mpi::pmpi::Pmpi;
+use crate::runtime;
+
+/// Functions of the real MPI, for a process that foldback otherwise leaves alone.
+fn real() -> &'static Pmpi {
+    static REAL: OnceLock<Pmpi> = OnceLock::new();
+    match runtime::get() {
+        Some(runtime) => &runtime.mpi.pmpi,
+        None => REAL.get_or_init(|| {
+            Pmpi::load().unwrap_or_else(|missing| {
+                log::error!("{missing}");
+                abort()
+            })
+        }),
+    }
+}
+
+/// Dispatches a collective; `None` if it is the real MPI's.
+///
+/// # Safety
+/// The arguments are the program's.
+#[inline]
+unsafe fn dispatch(form: Form, call: &Call, request: *mut c_void) -> Option<c_int> {
+    let runtime = runtime::get()?;
+    // A panic before anything was sent would be a call for MPI; but nobody can tell from here.
+    // SAFETY: the caller's promise.
+    guard::shielded_or_abort(|| unsafe { runtime.collective(form, call, request) }).ok()
+}

@@ -80,6 +80,11 @@ impl Layout {
         Self { hosts: seen.into_iter().map(|(_, ranks)| ranks).collect() }
     }
 
+    /// Number of ranks.
+    pub fn ranks(&self) -> usize {
+        self.hosts.iter().map(Vec::len).sum()
+    }
+
     /// Member and place on its host, of a rank.
     pub fn place(&self, rank: usize) -> Option<(usize, usize)> {
         self.hosts.iter().enumerate().find_map(|(member, ranks)| {

@@ -23,7 +23,8 @@ use serde::{Deserialize, Serialize};
 use crate::agent::{Client, GroupSpec, SocketAddress, Versions};
 use crate::bindings::{FB_MAX_MEMBERS, FB_OP_BOR, FB_TYPE_U8};
 use crate::config::{Config, Network, Shared};
-use crate::group::{Group, Member};
+use crate::group::operation::Raw;
+use crate::group::{Group, Member, Place};
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::wait::Waiter;
@@ -178,7 +179,7 @@ pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
         }
     })?;
     troubles(&layout, outcomes.iter().map(|outcome| outcome.trouble.as_deref()))?;
-    Ok(Group { layout, rank, chunk_bytes, member, leaf })
+    Ok(Group::new(Place { layout, rank, member: me, chunk_bytes }, member, leaf))
 }
 
 fn hello(config: &Result<Config, String>) -> Hello {
@@ -304,9 +305,11 @@ fn try_out(process: &Process<'_>, member: &mut Member, patience: Duration) -> Re
     let identity = *member.wire.identity();
     let bytes = usize::from(identity.members) * usize::from(identity.chunk_bytes);
     let (op, element) = (FB_OP_BOR as u8, FB_TYPE_U8 as u8);
-    let mut transfer = Transfer::new(Kind::FoldToAll, op, element, bytes);
-    let mut marks = Marks(vec![identity.me; bytes]);
-    while !member.wire.poll(&mut transfer, &mut marks, || waiter.now()) {
+    let mut marks = vec![identity.me; bytes];
+    let (send, recv) = (marks.as_ptr(), marks.as_mut_ptr());
+    member.wire.submit(Transfer::new(Kind::FoldToAll, op, element, bytes), Raw::new(send, recv));
+    while member.wire.take_over().is_none() {
+        member.wire.poll(|| waiter.now());
         if begin.elapsed() > patience {
             return late("a first fold did not come back");
         }
@@ -317,23 +320,10 @@ fn try_out(process: &Process<'_>, member: &mut Member, patience: Duration) -> Re
         waiter.turn();
     }
     let want = (0..identity.members).fold(0, |all, member| all | member);
-    if marks.0.iter().any(|byte| *byte != want) {
+    if marks.iter().any(|byte| *byte != want) {
         return Err("a first fold came back wrong".into());
     }
     Ok(())
-}
-
-/// Buffers of the first fold.
-struct Marks(Vec<u8>);
-
-impl crate::wire::Buffers for Marks {
-    fn read(&self, range: std::ops::Range<usize>) -> &[u8] {
-        &self.0[range]
-    }
-
-    fn write(&mut self, at: usize, data: &[u8]) {
-        self.0[at..at + data.len()].copy_from_slice(data);
-    }
 }
 
 fn tell<T: Serialize + serde::de::DeserializeOwned>(

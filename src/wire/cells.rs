@@ -125,7 +125,9 @@ impl<M: Memory> Cells<M> {
             (*cell).op = frame.op;
             (*cell).type_ = frame.type_;
             (*cell).target = frame.target;
-            (*cell).length = frame.length;
+            (*cell).length = if frame.extent == 0 { frame.length } else { frame.extent };
+            (*cell).part = frame.length;
+            (*cell).offset = frame.offset;
             (*cell).flags = frame.flags;
             (*cell).fanned_out = 1;
             let data = (&raw mut (*cell).data).cast::<u8>();

@@ -2,8 +2,8 @@
 //!
 //! One [`Wire`] is one member of one group. It sends frames through a [`Fabric`] and finds what
 //! comes back in [`cells::Cells`]; everything between is done by the kernel (`bpf/cell.h`). It never
-//! blocks: [`Wire::poll`] does what can be done and says whether the transfer is over, so that the
-//! same code serves blocking calls and a simulated cluster in one thread.
+//! blocks: transfers are queued by [`Wire::submit`], [`Wire::poll`] does what can be done, so that the
+//! same code serves blocking and non-blocking calls, and a simulated cluster in one thread.
 //!
 //! The rules (proofs in `docs/protocol.md`):
 //!
@@ -19,7 +19,9 @@ pub mod cells;
 pub mod socket;
 mod transfer;
 
-pub use transfer::{Buffers, Kind, Transfer};
+pub use transfer::{Buffers, Kind, Part, Transfer};
+
+use transfer::Flights;
 
 use std::time::{Duration, Instant};
 
@@ -71,19 +73,20 @@ pub struct Identity {
 /// How long to wait before asking for a missing chunk, at first and at most.
 const PATIENCE: Duration = Duration::from_millis(2);
 const PATIENCE_MAX: Duration = Duration::from_millis(128);
-/// Chunks of a transfer under way at once. More would only fill the receivers' queues, where the
+/// Chunks under way at once. More would only fill the receivers' queues, where the
 /// surplus is dropped.
 const IN_FLIGHT: u64 = 64;
 /// Who aggregates syncs.
 const SYNC_AGGREGATOR: u8 = 0;
 
 /// One member of a group.
-pub struct Wire<M, F> {
+pub struct Wire<M, F, B> {
     /// Cells of this host.
     pub cells: Cells<M>,
     /// The way out.
     pub fabric: F,
     identity: Identity,
+    flights: Flights<B>,
     /// The next chunk's number.
     next_seq: u64,
     /// The last chunk whose result goes to all.
@@ -102,7 +105,7 @@ pub struct Wire<M, F> {
     pub asked: u64,
 }
 
-impl<M: Memory, F: Fabric> Wire<M, F> {
+impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     /// A member that has not sent anything yet. Panics if the window is so small that what is in
     /// flight could fill it before anybody reports progress (docs/protocol.md).
     pub fn new(cells: Cells<M>, fabric: F, identity: Identity) -> Self {
@@ -111,6 +114,7 @@ impl<M: Memory, F: Fabric> Wire<M, F> {
             cells,
             fabric,
             identity,
+            flights: Flights::default(),
             next_seq: 1,
             last_sync: 0,
             open_sync: None,
@@ -145,7 +149,7 @@ impl<M: Memory, F: Fabric> Wire<M, F> {
     }
 
     /// Takes leave of the group: one more sync, by which all members learn that all are done with
-    /// everything. To be called until it says true; nothing else may be started after it.
+    /// everything. To be called until it says true; nothing may be submitted after it.
     pub fn farewell(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let moved = self.harvest_sync();
         if self.open_sync.is_none() {
@@ -183,8 +187,8 @@ impl<M: Memory, F: Fabric> Wire<M, F> {
         self.open_sync.map_or(self.done, |sync| self.done.min(sync - 1))
     }
 
-    fn set_done(&mut self, seq: u64) {
-        self.done = seq;
+    fn update_done(&mut self) {
+        self.done = self.flights.oldest().unwrap_or(self.next_seq) - 1;
         self.cells.set_consumed(self.consumed());
     }
 
@@ -219,8 +223,7 @@ impl<M: Memory, F: Fabric> Wire<M, F> {
     }
 
     /// Contributes to a chunk that is folded.
-    fn contribute(&mut self, mut frame: b::fb_frame, payload: &[u8]) {
-        frame.length = payload.len() as u16;
+    fn contribute(&mut self, frame: b::fb_frame, payload: &[u8]) {
         if frame.target == self.identity.me || u32::from(frame.flags) == b::FB_FLAG_DIRECT {
             self.fabric.send(self.other(), &frame, payload);
         } else {

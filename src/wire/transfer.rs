@@ -1,4 +1,4 @@
-//! One collective's data on the wire: its chunks started, their results harvested.
+//! Collectives' data on the wire: their chunks started, their results harvested, in order.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,6 +17,33 @@ pub enum Kind {
     FoldToRoot(u8),
     /// The root's data goes to everyone (Bcast).
     Broadcast(u8),
+    /// Everyone has a part of one chunk, everyone gets the chunk (Allgather).
+    GatherToAll(Part),
+    /// Everyone has a part of one chunk, the root gets the chunk (Gather).
+    GatherToRoot(u8, Part),
+}
+
+/// This member's part of a gathered chunk; its bytes are the transfer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where it belongs, a multiple of 8.
+    pub offset: u16,
+    /// Bytes of the chunk.
+    pub extent: u16,
+}
+
+impl Kind {
+    /// Whether every member waits for the result, and learns from it.
+    fn is_to_all(self) -> bool {
+        matches!(self, Self::FoldToAll | Self::GatherToAll(_))
+    }
+
+    fn part(self) -> Option<Part> {
+        match self {
+            Self::GatherToAll(part) | Self::GatherToRoot(_, part) => Some(part),
+            _ => None,
+        }
+    }
 }
 
 /// Where contributions are read and results are written: the two may be the same memory.
@@ -27,24 +54,32 @@ pub trait Buffers {
     fn write(&mut self, at: usize, data: &[u8]);
 }
 
-/// A transfer under way.
+/// Contribution and result in one place.
+impl Buffers for Vec<u8> {
+    fn read(&self, range: Range<usize>) -> &[u8] {
+        &self[range]
+    }
+
+    fn write(&mut self, at: usize, data: &[u8]) {
+        self[at..at + data.len()].copy_from_slice(data);
+    }
+}
+
+/// What is to be transferred.
+#[derive(Clone, Copy, Debug)]
 pub struct Transfer {
     kind: Kind,
     op: u8,
     element: u8,
+    /// Of our contribution, or of the broadcast.
     bytes: usize,
     /// Index of the first chunk in the message that this is a part of.
     first: usize,
-    /// Byte from which the next chunk starts.
-    started: usize,
-    /// Whether the one chunk of an empty transfer has been started.
-    started_empty: bool,
-    /// Chunks that are waited for: number and bytes.
-    awaited: VecDeque<(u64, Range<usize>)>,
 }
 
 impl Transfer {
-    /// A transfer of `bytes`. `op` and `element` are of `enum fb_op` and `enum fb_type`.
+    /// A transfer of `bytes`. `op` and `element` are of `enum fb_op` and `enum fb_type`; of gathers
+    /// and broadcasts they do not matter.
     pub fn new(kind: Kind, op: u8, element: u8, bytes: usize) -> Self {
         Self::part(kind, op, element, bytes, 0)
     }
@@ -52,45 +87,130 @@ impl Transfer {
     /// A part of a message, from its chunk `first`. Parts of whole chunks, one after the other, put
     /// on the wire what the message in one piece would: members may divide it as they like.
     pub fn part(kind: Kind, op: u8, element: u8, bytes: usize, first: usize) -> Self {
-        let (started, started_empty, awaited) = (0, false, VecDeque::new());
-        Self { kind, op, element, bytes, first, started, started_empty, awaited }
+        let (op, element) = match kind {
+            Kind::FoldToAll | Kind::FoldToRoot(_) => (op, element),
+            Kind::Broadcast(_) => (0, 0),
+            Kind::GatherToAll(_) | Kind::GatherToRoot(..) => (b::FB_OP_PLACE as u8, 0),
+        };
+        Self { kind, op, element, bytes, first }
     }
 
-    fn all_started(&self) -> bool {
-        self.started == self.bytes && (self.bytes > 0 || self.started_empty)
+    fn chunks(&self, chunk_bytes: usize) -> usize {
+        if self.kind.part().is_some() { 1 } else { self.bytes.div_ceil(chunk_bytes).max(1) }
     }
 }
 
-impl<M: Memory, F: Fabric> Wire<M, F> {
-    /// Does what can be done for `transfer` now. True: it is over on this member. `now` is asked for
-    /// only when nothing moved.
-    pub fn poll(
-        &mut self,
-        transfer: &mut Transfer,
-        buffers: &mut dyn Buffers,
-        now: impl FnOnce() -> Instant,
-    ) -> bool {
-        let started = self.start(transfer, buffers);
-        let harvested = self.harvest(transfer, buffers);
-        if transfer.all_started() && transfer.awaited.is_empty() {
-            self.made_progress();
-            return true;
-        }
-        if started || harvested {
-            self.made_progress();
-        } else if self.out_of_patience(now()) {
-            self.ask_for_missing(transfer, buffers);
-        }
-        false
+/// A transfer under way.
+struct Flight<B> {
+    transfer: Transfer,
+    buffers: B,
+    /// Chunks started, and all there are.
+    started: usize,
+    chunks: usize,
+    /// Chunks that are waited for.
+    awaited: usize,
+}
+
+impl<B> Flight<B> {
+    fn is_over(&self) -> bool {
+        self.started == self.chunks && self.awaited == 0
+    }
+}
+
+/// A chunk that is waited for.
+#[derive(Clone, Copy)]
+struct Awaited {
+    seq: u64,
+    flight: u64,
+    chunk: usize,
+}
+
+/// Transfers under way, in the order in which they were submitted.
+pub(super) struct Flights<B> {
+    queue: VecDeque<Flight<B>>,
+    /// Number of the first in the queue; and of the first whose chunks have not all been started.
+    first: u64,
+    starting: u64,
+    awaited: VecDeque<Awaited>,
+}
+
+impl<B> Default for Flights<B> {
+    fn default() -> Self {
+        Self { queue: VecDeque::new(), first: 0, starting: 0, awaited: VecDeque::new() }
+    }
+}
+
+impl<B> Flights<B> {
+    fn get(&mut self, number: u64) -> Option<&mut Flight<B>> {
+        self.queue.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    fn start(&mut self, transfer: &mut Transfer, buffers: &dyn Buffers) -> bool {
+    /// The first chunk that is waited for.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        self.awaited.front().map(|awaited| awaited.seq)
+    }
+}
+
+impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
+    /// Puts a transfer behind those that are under way. All members submit the same ones in the same
+    /// order. Nothing is sent before [`Wire::poll`].
+    pub fn submit(&mut self, transfer: Transfer, buffers: B) {
+        let chunks = transfer.chunks(usize::from(self.identity.chunk_bytes));
+        let flight = Flight { transfer, buffers, started: 0, chunks, awaited: 0 };
+        self.flights.queue.push_back(flight);
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.flights.queue.is_empty()
+    }
+
+    /// Whether the oldest transfer is over on this member.
+    pub fn has_over(&self) -> bool {
+        self.flights.queue.front().is_some_and(Flight::is_over)
+    }
+
+    /// Takes the oldest transfer, if it is over on this member.
+    pub fn take_over(&mut self) -> Option<B> {
+        if !self.has_over() {
+            return None;
+        }
+        self.flights.first += 1;
+        self.flights.queue.pop_front().map(|flight| flight.buffers)
+    }
+
+    /// Does what can be done now. `now` is asked for only when nothing moved.
+    pub fn poll(&mut self, now: impl FnOnce() -> Instant) {
+        let mut moved = self.start();
+        moved |= self.harvest();
+        if moved || (self.flights.awaited.is_empty() && self.is_started()) {
+            self.made_progress();
+        } else if self.out_of_patience(now()) {
+            self.ask_for_missing();
+        }
+    }
+
+    fn is_started(&self) -> bool {
+        self.flights.starting == self.flights.first + self.flights.queue.len() as u64
+    }
+
+    fn start(&mut self) -> bool {
         let mut moved = false;
-        let fold_to_all = transfer.kind == Kind::FoldToAll;
-        // A receiver of a broadcast starts nothing: it only notes what is to come.
-        let passive = matches!(transfer.kind, Kind::Broadcast(root) if root != self.identity.me);
-        while !transfer.all_started() && (transfer.awaited.len() as u64) < IN_FLIGHT {
-            if !fold_to_all && self.sync_is_due() {
+        while let Some(flight) = self.flights.get(self.flights.starting) {
+            if flight.started == flight.chunks {
+                self.flights.starting += 1;
+                continue;
+            }
+            let (transfer, chunk) = (flight.transfer, flight.started);
+            // Counted from the oldest that is waited for: what others learn of us must not fall
+            // behind (docs/protocol.md).
+            if self.next_seq - 1 - self.done >= IN_FLIGHT {
+                break;
+            }
+            // A receiver of a broadcast starts nothing: it only notes what is to come.
+            let passive =
+                matches!(transfer.kind, Kind::Broadcast(root) if root != self.identity.me);
+            if !transfer.kind.is_to_all() && self.sync_is_due() {
                 moved |= self.harvest_sync();
                 if self.open_sync.is_some() || !self.may_start() {
                     break;
@@ -105,84 +225,100 @@ impl<M: Memory, F: Fabric> Wire<M, F> {
                     break;
                 }
             }
-            let end = transfer.bytes.min(transfer.started + usize::from(self.identity.chunk_bytes));
-            let range = transfer.started..end;
             let seq = self.next_seq;
             self.next_seq += 1;
-            self.start_chunk(transfer, seq, range.clone(), buffers);
-            transfer.started = end;
-            transfer.started_empty = true;
+            self.start_chunk(&transfer, seq, chunk);
             moved = true;
         }
         moved
     }
 
-    fn chunk_frame(&self, transfer: &Transfer, seq: u64, range: &Range<usize>) -> b::fb_frame {
-        let index = transfer.first + range.start / usize::from(self.identity.chunk_bytes);
-        let (kind, target, flags) = match transfer.kind {
-            Kind::FoldToAll => match self.identity.algorithm {
-                Algorithm::Direct => (b::FB_KIND_CONTRIBUTION, 0, b::FB_FLAG_DIRECT),
-                Algorithm::Star => {
-                    (b::FB_KIND_CONTRIBUTION, self.aggregator(index), b::FB_FLAG_RESULT_TO_ALL)
-                }
-            },
-            Kind::FoldToRoot(root) => (b::FB_KIND_CONTRIBUTION, root, 0),
-            Kind::Broadcast(root) => (b::FB_KIND_BROADCAST, root, 0),
-        };
-        let (op, type_, flags) = (transfer.op, transfer.element, flags as u8);
-        b::fb_frame { seq, target, op, type_, flags, ..self.frame(kind) }
+    /// Bytes of our contribution that are in a chunk.
+    fn range(&self, transfer: &Transfer, chunk: usize) -> Range<usize> {
+        let chunk_bytes = usize::from(self.identity.chunk_bytes);
+        let start = chunk * chunk_bytes;
+        start..transfer.bytes.min(start + chunk_bytes)
     }
 
-    fn start_chunk(
-        &mut self,
-        transfer: &mut Transfer,
-        seq: u64,
-        range: Range<usize>,
-        buffers: &dyn Buffers,
-    ) {
+    fn chunk_frame(&self, transfer: &Transfer, seq: u64, chunk: usize) -> b::fb_frame {
+        let (kind, target, flags) = match transfer.kind {
+            Kind::FoldToAll | Kind::GatherToAll(_) => match self.identity.algorithm {
+                Algorithm::Direct => (b::FB_KIND_CONTRIBUTION, 0, b::FB_FLAG_DIRECT),
+                Algorithm::Star => {
+                    let aggregator = self.aggregator(transfer.first + chunk);
+                    (b::FB_KIND_CONTRIBUTION, aggregator, b::FB_FLAG_RESULT_TO_ALL)
+                }
+            },
+            Kind::FoldToRoot(root) | Kind::GatherToRoot(root, _) => {
+                (b::FB_KIND_CONTRIBUTION, root, 0)
+            }
+            Kind::Broadcast(root) => (b::FB_KIND_BROADCAST, root, 0),
+        };
+        let Part { offset, extent } = transfer.kind.part().unwrap_or(Part { offset: 0, extent: 0 });
+        let (op, type_, flags) = (transfer.op, transfer.element, flags as u8);
+        let length = self.range(transfer, chunk).len() as u16;
+        b::fb_frame { seq, target, op, type_, flags, length, offset, extent, ..self.frame(kind) }
+    }
+
+    fn start_chunk(&mut self, transfer: &Transfer, seq: u64, chunk: usize) {
         let me = self.identity.me;
-        let frame = self.chunk_frame(transfer, seq, &range);
+        let frame = self.chunk_frame(transfer, seq, chunk);
+        let range = self.range(transfer, chunk);
+        let number = self.flights.starting;
+        // Taken from `self`, since the frame is sent with its payload borrowed from there.
+        let mut flights = std::mem::take(&mut self.flights);
+        let flight = flights.get(number).expect("it is being started");
+        let payload = flight.buffers.read(range);
         let awaited = match transfer.kind {
-            Kind::FoldToAll => {
+            Kind::FoldToAll | Kind::GatherToAll(_) => {
                 self.last_sync = seq;
-                self.contribute(frame, buffers.read(range.clone()));
+                self.contribute(frame, payload);
                 true
             }
-            Kind::FoldToRoot(root) => {
-                self.contribute(frame, buffers.read(range.clone()));
+            Kind::FoldToRoot(root) | Kind::GatherToRoot(root, _) => {
+                self.contribute(frame, payload);
                 root == me
             }
             Kind::Broadcast(root) if root == me => {
-                let payload = buffers.read(range.clone());
-                let frame = b::fb_frame { length: payload.len() as u16, ..frame };
                 let posted = self.cells.post_broadcast(&frame, payload);
                 self.fabric.send((me + 1) % self.identity.members, &frame, posted);
                 false
             }
             Kind::Broadcast(_) => true,
         };
+        flight.started += 1;
         if awaited {
-            transfer.awaited.push_back((seq, range));
-        } else if transfer.awaited.is_empty() {
-            // Nothing to wait for. The cell keeps what a peer may ask for; it is not taken again
-            // before all members, the root among them, are done with the chunk.
-            self.set_done(seq);
+            flight.awaited += 1;
+            flights.awaited.push_back(Awaited { seq, flight: number, chunk });
         }
+        self.flights = flights;
+        // What is not waited for is done with. The cell keeps what a peer may ask for; it is not
+        // taken again before all members, the root among them, are done with the chunk.
+        self.update_done();
     }
 
-    fn harvest(&mut self, transfer: &mut Transfer, buffers: &mut dyn Buffers) -> bool {
+    fn harvest(&mut self) -> bool {
         let mut moved = false;
-        while let Some((seq, range)) = transfer.awaited.front().cloned() {
+        while let Some(&Awaited { seq, flight, chunk }) = self.flights.awaited.front() {
             if !self.cells.is_ready(seq) {
                 break;
             }
-            let (data, cleared) = self.cells.result(seq, range.len());
-            buffers.write(range.start, data);
-            if transfer.kind == Kind::FoldToAll {
+            let chunk_bytes = usize::from(self.identity.chunk_bytes);
+            let flight = self.flights.get(flight).expect("it is waited for");
+            let transfer = flight.transfer;
+            let start = chunk * chunk_bytes;
+            let length = match transfer.kind.part() {
+                Some(part) => usize::from(part.extent),
+                None => transfer.bytes.min(start + chunk_bytes) - start,
+            };
+            let (data, cleared) = self.cells.result(seq, length);
+            flight.buffers.write(start, data);
+            flight.awaited -= 1;
+            self.flights.awaited.pop_front();
+            if transfer.kind.is_to_all() {
                 self.saw_cleared(cleared);
             }
-            transfer.awaited.pop_front();
-            self.set_done(seq);
+            self.update_done();
             moved = true;
         }
         moved
@@ -190,31 +326,43 @@ impl<M: Memory, F: Fabric> Wire<M, F> {
 
     /// Asks for every chunk that has not come. A frame is 106 bytes without its payload, so asking
     /// for the lot costs little, and waiting for one after the other would cost a lot.
-    fn ask_for_missing(&mut self, transfer: &Transfer, buffers: &dyn Buffers) {
-        for (seq, range) in &transfer.awaited {
-            if self.cells.is_ready(*seq) {
+    fn ask_for_missing(&mut self) {
+        let mut flights = std::mem::take(&mut self.flights);
+        for at in 0..flights.awaited.len() {
+            let Awaited { seq, flight, chunk } = flights.awaited[at];
+            if self.cells.is_ready(seq) {
                 continue;
             }
-            let frame = self.chunk_frame(transfer, *seq, range);
-            let (own, arrived) = (frame.target == self.identity.me, self.cells.arrived(*seq));
-            if u32::from(frame.flags) == b::FB_FLAG_DIRECT {
-                // Whoever misses ours does not ask for it: only we can send it again, and whoever
-                // has all can tell the result.
-                self.contribute(frame, buffers.read(range.clone()));
-                for member in (0..self.identity.members).filter(|m| arrived >> m & 1 == 0) {
-                    if member != self.identity.me {
-                        self.ask(*seq, member, frame.flags);
-                    }
-                }
-                continue;
-            }
-            if own && arrived >> frame.target & 1 == 0 {
-                self.contribute(frame, buffers.read(range.clone()));
-            }
-            self.ask(*seq, frame.target, frame.flags);
+            let flight = flights.get(flight).expect("it is waited for");
+            let frame = self.chunk_frame(&flight.transfer, seq, chunk);
+            let payload = flight.buffers.read(match flight.transfer.kind {
+                Kind::Broadcast(_) => 0..0,
+                _ => self.range(&flight.transfer, chunk),
+            });
+            self.ask_for_chunk(&frame, payload);
         }
+        self.flights = flights;
         if let Some(seq) = self.open_sync.filter(|seq| !self.cells.is_ready(*seq)) {
             self.ask_for_sync(seq);
         }
+    }
+
+    fn ask_for_chunk(&mut self, frame: &b::fb_frame, payload: &[u8]) {
+        let me = self.identity.me;
+        let arrived = self.cells.arrived(frame.seq);
+        if u32::from(frame.flags) == b::FB_FLAG_DIRECT {
+            // Whoever misses ours does not ask for it: only we can send it again, and whoever has
+            // all can tell the result.
+            self.contribute(*frame, payload);
+            let missing = |member: &u8| *member != me && arrived >> member & 1 == 0;
+            for member in (0..self.identity.members).filter(missing) {
+                self.ask(frame.seq, member, frame.flags);
+            }
+            return;
+        }
+        if frame.target == me && arrived >> me & 1 == 0 {
+            self.contribute(*frame, payload);
+        }
+        self.ask(frame.seq, frame.target, frame.flags);
     }
 }

@@ -17,7 +17,7 @@ fn every_fold(run: impl Fn(&Host, Chunk, &[Vec<u8>])) {
     let host = Host::new(MEMBERS, 0);
     let mut rng = Rng(11);
     let mut seq = 0;
-    for op in 1..b::FB_OP_COUNT as u8 {
+    for op in 1..b::FB_OP_PLACE as u8 {
         for element in 0..b::FB_TYPE_COUNT as u8 {
             for length in LENGTHS {
                 let inputs: Vec<_> = (0..MEMBERS).map(|_| rng.elements(element, length)).collect();

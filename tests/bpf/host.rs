@@ -208,6 +208,7 @@ impl Host {
                 type_: chunk.element,
                 target: chunk.target,
                 length: payload.len() as u16,
+                part: payload.len() as u16,
                 flags: chunk.flags,
                 fanned_out: 1,
                 ..*cell

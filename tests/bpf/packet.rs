@@ -132,8 +132,10 @@ fn frame_bytes(frame: &b::fb_frame) -> Vec<u8> {
     }
     bytes.extend([frame.source, frame.target]);
     bytes.extend(frame.length.to_ne_bytes());
-    bytes.push(frame.flags);
-    bytes.extend(frame.reserved);
+    bytes.extend([frame.flags, frame.reserved]);
+    bytes.extend(frame.offset.to_ne_bytes());
+    bytes.extend(frame.extent.to_ne_bytes());
+    bytes.extend(frame.more_reserved);
     assert_eq!(bytes.len(), b::FB_FRAME_BYTES as usize);
     bytes
 }

@@ -1,0 +1,150 @@
+//! What is to be done with what a group brought, by the program's own thread: an operation may come to
+//! its end in any, but only here the real MPI is called, to unpack.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::collective::eligibility::{Pair, Reduction};
+use crate::collective::prepare::Prepared;
+use crate::group::Image;
+use crate::leaf::fold::fold;
+use crate::mpi::Mpi;
+use crate::mpi::pmpi::Handle;
+use crate::mpi::types::{self, Shape};
+use crate::stats::Reason;
+
+/// What MPI returns for success.
+pub const SUCCESS: c_int = 0;
+
+/// What is left to do when the group is done.
+pub enum Finish {
+    /// Nothing: the result is where it belongs.
+    Done,
+    /// Bytes to elements of the program's.
+    Deliver {
+        /// Where the bytes are.
+        from: *const u8,
+        /// What goes where.
+        pieces: Vec<Piece>,
+        /// The buffer.
+        to: *mut c_void,
+        /// Type of its elements, as it was passed, and its shape.
+        datatype: (Handle, Shape),
+    },
+    /// Keys back to pairs (MPI_MINLOC, MPI_MAXLOC).
+    Pairs {
+        /// The keys.
+        from: *const u8,
+        /// The buffer.
+        to: *mut u8,
+        /// Bytes of either.
+        bytes: usize,
+        /// How they are keys.
+        pair: Pair,
+    },
+    /// The fold of the parts of the ranks of this range (Scan, Exscan).
+    Prefix {
+        /// Everyone's part.
+        from: *const u8,
+        /// Where the parts are.
+        image: Arc<Image>,
+        /// Whose.
+        ranks: Range<usize>,
+        /// The buffer.
+        to: *mut u8,
+        /// How.
+        fold: Reduction,
+    },
+}
+
+/// A run of bytes that become elements.
+pub struct Piece {
+    /// Where, in what came.
+    pub bytes: Range<usize>,
+    /// At which element of the buffer.
+    pub at: isize,
+    /// So many.
+    pub count: usize,
+}
+
+impl Prepared {
+    /// Does what is left, once the operation is over. Returns what MPI is to return; `Err`: the real
+    /// MPI shall say, by the same call.
+    ///
+    /// # Safety
+    /// The job is over; the program's buffers are still there.
+    pub unsafe fn finish(self, mpi: &Mpi) -> Result<c_int, Reason> {
+        let result = if self.refused {
+            Err(Reason::Argument)
+        } else {
+            // SAFETY: the caller's promise.
+            Ok(unsafe { self.bring(mpi) })
+        };
+        if let Some(copy) = self.type_copy {
+            mpi.free_type(copy);
+        }
+        result
+    }
+
+    /// SAFETY of callers: as [`Prepared::finish`].
+    unsafe fn bring(&self, mpi: &Mpi) -> c_int {
+        let mut code = SUCCESS;
+        match &self.finish {
+            Finish::Done => {}
+            Finish::Deliver { from, pieces, to, datatype: (datatype, shape) } => {
+                for piece in pieces.iter().filter(|piece| !piece.bytes.is_empty()) {
+                    let to = to.wrapping_byte_offset(piece.at * shape.extent);
+                    // SAFETY: `from` spans what came; the elements are the program's to be written.
+                    unsafe {
+                        let from = from.add(piece.bytes.start);
+                        if shape.contiguous {
+                            std::ptr::copy(from, to.cast(), piece.bytes.len());
+                        } else {
+                            let bytes = std::slice::from_raw_parts(from, piece.bytes.len());
+                            let result = mpi.unpack(bytes, to, piece.count, *datatype);
+                            code = if code == SUCCESS { result } else { code };
+                        }
+                    }
+                }
+            }
+            Finish::Pairs { from, to, bytes, pair } => {
+                // SAFETY: `bytes` bytes of keys, and a buffer of as many pairs.
+                unsafe {
+                    let keys = std::slice::from_raw_parts(*from, *bytes);
+                    let pairs = std::slice::from_raw_parts_mut(*to, *bytes);
+                    types::unkey(keys, pairs, *pair);
+                }
+            }
+            Finish::Prefix { from, image, ranks, to, fold: how } => {
+                for rank in ranks.clone() {
+                    // SAFETY: the image is there, and the buffer is of a part's size.
+                    unsafe {
+                        let part = from.add(image.part(rank).start);
+                        if rank == ranks.start {
+                            std::ptr::copy_nonoverlapping(part, *to, how.bytes);
+                        } else {
+                            let into = std::slice::from_raw_parts_mut(*to, how.bytes);
+                            let part = std::slice::from_raw_parts(part, how.bytes);
+                            fold(into, part, how.op, how.element);
+                        }
+                    }
+                }
+            }
+        }
+        code
+    }
+
+    /// For a call that returns before [`Prepared::finish`]: the program may free its datatype
+    /// meanwhile.
+    pub fn keep_type(&mut self, mpi: &Mpi) {
+        if let Finish::Deliver { datatype: (datatype, shape), .. } = &mut self.finish
+            && !shape.contiguous
+            && let Some(copy) = mpi.copy_type(*datatype)
+        {
+            *datatype = copy;
+            self.type_copy = Some(copy);
+        }
+    }
+}

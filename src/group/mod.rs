@@ -1,0 +1,187 @@
+//! A group: foldback's state of one communicator, in one rank, and the collectives under way on it.
+#![allow(unsafe_code)]
+
+pub mod image;
+pub mod operation;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use crate::agent::{Client, Hook};
+use crate::leaf::Leaf;
+use crate::setup::hosts::Layout;
+use crate::stats::{HostLine, named};
+use crate::wire::Wire;
+use crate::wire::cells::Mapped;
+use crate::wire::socket::Sockets;
+pub use image::Image;
+pub use operation::{Job, Pattern};
+use operation::{Operation, Raw};
+
+/// The protocol, on real cells and sockets.
+pub type GroupWire = Wire<Mapped, Sockets, Raw>;
+
+/// The leader's part: this host's member of the group.
+pub struct Member {
+    /// The protocol.
+    pub wire: GroupWire,
+    /// Where the group was made, and will be destroyed.
+    pub client: Arc<Client>,
+    /// Its slot there.
+    pub slot: u32,
+    /// What takes frames in.
+    pub hook: Hook,
+    /// Where.
+    pub interface: String,
+}
+
+impl Member {
+    /// What the kernel of this host did for the group.
+    pub fn report(&self) -> HostLine {
+        let kernel = self.client.counters(self.slot).map(|c| named(&c)).unwrap_or_default();
+        HostLine {
+            host: crate::setup::hosts::host_name(),
+            interface: self.interface.clone(),
+            hook: self.hook.to_string(),
+            groups: 1,
+            asked_again: self.wire.asked,
+            kernel,
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if let Err(error) = self.client.destroy_group(self.slot) {
+            log::debug!("destroying group {}: {error}", self.slot);
+        }
+    }
+}
+
+/// Where this rank is in the group.
+pub struct Place {
+    /// Which ranks are where.
+    pub layout: Layout,
+    /// Our rank, and our host.
+    pub rank: usize,
+    /// See `rank`.
+    pub member: usize,
+    /// Most payload of a frame, on all hosts.
+    pub chunk_bytes: u16,
+}
+
+/// A group that works.
+pub struct Group {
+    /// Where we are.
+    pub place: Place,
+    /// Present in the leader of each host.
+    member: Option<Member>,
+    /// Present where several ranks share a host.
+    leaf: Option<Leaf>,
+    /// What is under way, oldest first; it ends in this order.
+    operations: VecDeque<Operation>,
+    /// Operations started, and over.
+    started: u64,
+    ended: u64,
+    /// The last image of equal parts, and their length: most programs stay with one.
+    image: Option<(usize, Arc<Image>)>,
+}
+
+// SAFETY: the group's raw memory is its own, and used by whoever holds the group; buffers of the
+// program's are promised to it until their operation is over.
+unsafe impl Send for Group {}
+
+/// Names an operation of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(u64);
+
+impl Group {
+    /// A group in which nothing is under way.
+    pub fn new(place: Place, member: Option<Member>, leaf: Option<Leaf>) -> Self {
+        let (operations, image) = (VecDeque::new(), None);
+        Self { place, member, leaf, operations, started: 0, ended: 0, image }
+    }
+
+    /// Starts a collective: sends what can be sent now. The rest is [`Group::poll`]'s. `over` is set
+    /// when it has ended on this rank.
+    ///
+    /// # Safety
+    /// `job`'s pointers are as its fields say, until it is over.
+    pub unsafe fn start(&mut self, job: Job, over: Option<Arc<AtomicBool>>) -> Ticket {
+        let mut operation = Operation::new(job, over);
+        if let (None, Some(member)) = (&self.leaf, &mut self.member) {
+            // SAFETY: the caller's promise.
+            unsafe { operation.submit(&self.place, &mut member.wire) };
+        }
+        self.operations.push_back(operation);
+        self.started += 1;
+        Ticket(self.started)
+    }
+
+    /// Whether an operation is over on this rank.
+    pub fn is_over(&self, ticket: Ticket) -> bool {
+        ticket.0 <= self.ended
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// Does what can be done now; never waits.
+    pub fn poll(&mut self, now: impl FnOnce() -> Instant) {
+        let Self { place, member, leaf, operations, ended, .. } = self;
+        let mut now = Some(now);
+        while let Some(operation) = operations.front_mut() {
+            if let Some(leaf) = leaf {
+                let mut wire = member.as_mut().map(|member| &mut member.wire);
+                // SAFETY: promised to `start`.
+                while unsafe { operation.step(place, leaf, wire.as_deref_mut()) } {}
+            }
+            if let Some(member) = member
+                && !operation.is_over()
+            {
+                if !member.wire.has_over() {
+                    match now.take() {
+                        Some(now) => member.wire.poll(now),
+                        None => return,
+                    }
+                }
+                if member.wire.take_over().is_none() {
+                    return;
+                }
+                operation.transferred(leaf.as_ref(), place);
+            }
+            if operation.is_over() {
+                operations.pop_front();
+                *ended += 1;
+            } else if member.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// The image of parts of `bytes` bytes of every rank.
+    pub fn even_image(&mut self, bytes: usize) -> Arc<Image> {
+        if let Some((of, image)) = &self.image
+            && *of == bytes
+        {
+            return Arc::clone(image);
+        }
+        let image = Arc::new(Image::new(&self.place.layout, |_| bytes));
+        self.image = Some((bytes, Arc::clone(&image)));
+        image
+    }
+
+    /// Takes leave; to be called, when nothing is under way, until it says true.
+    pub fn farewell(&mut self) -> bool {
+        self.member.as_mut().is_none_or(|member| member.wire.farewell(Instant::now))
+    }
+
+    /// What the kernel of this host did for the group, if this rank leads.
+    pub fn report(&self) -> Option<HostLine> {
+        self.member.as_ref().map(Member::report)
+    }
+}

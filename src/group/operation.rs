@@ -1,0 +1,367 @@
+//! One collective under way on one rank, as a machine that is stepped and never waits.
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::image::Image;
+use super::{GroupWire, Place};
+use crate::leaf::fold::fold;
+use crate::leaf::{Leaf, segment};
+use crate::setup::hosts::Layout;
+use crate::wire::{Buffers, Kind, Part, Transfer};
+
+/// What a collective does, in terms of ranks of the communicator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// Allreduce; with no bytes, Barrier.
+    FoldToAll,
+    /// Reduce to a rank.
+    FoldToRoot(usize),
+    /// Bcast from a rank.
+    Broadcast(usize),
+    /// Everyone's part to everyone.
+    GatherToAll(Arc<Image>),
+    /// Everyone's part to a rank. Of one chunk.
+    GatherToRoot(usize, Arc<Image>),
+}
+
+impl Pattern {
+    /// Whether `rank` brings something; whether it gets something.
+    fn ends(&self, rank: usize) -> (bool, bool) {
+        match self {
+            Self::FoldToAll | Self::GatherToAll(_) => (true, true),
+            Self::FoldToRoot(root) | Self::GatherToRoot(root, _) => (true, *root == rank),
+            Self::Broadcast(root) => (*root == rank, *root != rank),
+        }
+    }
+
+    fn image(&self) -> Option<&Image> {
+        match self {
+            Self::GatherToAll(image) | Self::GatherToRoot(_, image) => Some(image),
+            _ => None,
+        }
+    }
+}
+
+/// A collective whose arguments have been found valid.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// What it does.
+    pub pattern: Pattern,
+    /// `enum fb_op`, of folds.
+    pub op: u8,
+    /// `enum fb_type`, of folds.
+    pub element: u8,
+    /// Bytes of the message; of a gather, of this rank's part.
+    pub bytes: usize,
+    /// Contribution. Valid for reads of `bytes` bytes where the pattern asks for one.
+    pub send: *const u8,
+    /// Result. Valid for writes of `bytes` bytes (of a gather, of the image's) where the pattern
+    /// gives one. May equal `send`, but in gathers.
+    pub recv: *mut u8,
+}
+
+/// The program's buffers, or a block of the leaf's.
+pub struct Raw {
+    send: *const u8,
+    recv: *mut u8,
+}
+
+impl Raw {
+    /// Contribution and result. The memory stays until the transfer is over.
+    pub fn new(send: *const u8, recv: *mut u8) -> Self {
+        Self { send, recv }
+    }
+}
+
+impl Buffers for Raw {
+    fn read(&self, range: Range<usize>) -> &[u8] {
+        if range.is_empty() {
+            return &[];
+        }
+        // SAFETY: made from a `Job`, whose buffers span the transfer.
+        unsafe { std::slice::from_raw_parts(self.send.add(range.start), range.len()) }
+    }
+
+    fn write(&mut self, at: usize, data: &[u8]) {
+        if !data.is_empty() {
+            // SAFETY: likewise; `data` is in a cell, which is nobody else's memory.
+            unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.recv.add(at), data.len()) }
+        }
+    }
+}
+
+/// Where an operation stands.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// A round begins, or (without a leaf) nothing has been submitted.
+    Begin,
+    /// Leader: waits for the result block of this round.
+    Block,
+    /// Leader: has the block; contributions of the local ranks before this one are in it.
+    Collect {
+        block: *mut u8,
+        local: usize,
+    },
+    /// So many transfers are on the wire; leader: the block.
+    Wire {
+        block: *mut u8,
+        transfers: usize,
+    },
+    /// Not the leader: has given, if it gives.
+    Get,
+    Over,
+}
+
+/// A collective under way.
+pub struct Operation {
+    job: Job,
+    stage: Stage,
+    /// Of folds and broadcasts on a leaf: bytes of the rounds before; and of this one.
+    at: usize,
+    round: usize,
+    /// Tells whoever started it that it is over.
+    over: Option<Arc<AtomicBool>>,
+}
+
+impl Operation {
+    /// One that has not begun.
+    pub fn new(job: Job, over: Option<Arc<AtomicBool>>) -> Self {
+        Self { job, stage: Stage::Begin, at: 0, round: 0, over }
+    }
+
+    /// Whether it is over on this rank.
+    pub fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Over)
+    }
+
+    fn end(&mut self) {
+        self.stage = Stage::Over;
+        if let Some(over) = &self.over {
+            over.store(true, Ordering::Release);
+        }
+    }
+
+    /// Puts everything on the wire, on a host with one rank.
+    ///
+    /// # Safety
+    /// The job's pointers are as its fields say, until the operation is over.
+    pub unsafe fn submit(&mut self, place: &Place, wire: &mut GroupWire) {
+        let job = &self.job;
+        let transfers = match job.pattern.image() {
+            Some(image) => {
+                let part = image.part(place.rank);
+                let apart = image.bytes() > usize::from(place.chunk_bytes);
+                if apart && !part.is_empty() {
+                    // SAFETY: the caller's promise. What comes of others is put beside it.
+                    unsafe { std::ptr::copy(job.send, job.recv.add(part.start), part.len()) };
+                }
+                submit_gather(&job.pattern, image, place, wire, job.send, job.recv)
+            }
+            None => {
+                let kind = kind(&place.layout, &job.pattern);
+                let transfer = Transfer::new(kind, job.op, job.element, job.bytes);
+                wire.submit(transfer, Raw { send: job.send, recv: job.recv });
+                1
+            }
+        };
+        self.stage = Stage::Wire { block: std::ptr::null_mut(), transfers };
+    }
+
+    /// The oldest transfer on the wire is over.
+    pub fn transferred(&mut self, leaf: Option<&Leaf>, place: &Place) {
+        let Stage::Wire { block, transfers } = &mut self.stage else { return };
+        *transfers -= 1;
+        if *transfers > 0 {
+            return;
+        }
+        let block = *block;
+        let Some(leaf) = leaf else { return self.end() };
+        let (_, gets) = self.job.pattern.ends(place.rank);
+        if gets {
+            self.copy(block, self.job.recv.wrapping_add(self.at), self.received());
+        }
+        leaf.done();
+        self.next_round();
+    }
+
+    /// Bytes that this round brings to a rank that gets something.
+    fn received(&self) -> usize {
+        self.job.pattern.image().map_or(self.round, Image::bytes)
+    }
+
+    fn copy(&self, from: *const u8, to: *mut u8, bytes: usize) {
+        if bytes > 0 {
+            // SAFETY: a block of the leaf and a buffer of the job, or two parts of them, of at least
+            // so many bytes; they are different memory.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+        }
+    }
+
+    fn next_round(&mut self) {
+        self.at += self.round;
+        if self.job.pattern.image().is_some() || self.at == self.job.bytes {
+            self.end();
+        } else {
+            self.stage = Stage::Begin;
+        }
+    }
+
+    /// Does what can be done now, on a host with several ranks. True: something was.
+    ///
+    /// # Safety
+    /// As [`Operation::submit`].
+    pub unsafe fn step(
+        &mut self,
+        place: &Place,
+        leaf: &mut Leaf,
+        wire: Option<&mut GroupWire>,
+    ) -> bool {
+        match self.stage {
+            Stage::Begin => {
+                // Whole chunks to a round, so that hosts with one rank, which do it all at once, cut
+                // alike.
+                let chunk = usize::from(place.chunk_bytes);
+                let most = segment::BLOCK / chunk * chunk;
+                self.round = (self.job.bytes - self.at).min(most);
+                leaf.begin();
+                self.stage = Stage::Block;
+                true
+            }
+            Stage::Block if leaf.leads() => {
+                let Some(block) = leaf.take_result() else { return false };
+                let (gives, _) = self.job.pattern.ends(place.rank);
+                if gives {
+                    let own =
+                        self.job.pattern.image().map_or(0, |image| image.part(place.rank).start);
+                    let send = self.job.send.wrapping_add(self.at);
+                    self.copy(send, block.wrapping_add(own), self.round);
+                }
+                self.stage = Stage::Collect { block, local: 1 };
+                true
+            }
+            Stage::Block => {
+                let (gives, gets) = self.job.pattern.ends(place.rank);
+                // SAFETY: the caller's promise, for a part of the buffer.
+                let given =
+                    !gives || unsafe { leaf.give(self.job.send.wrapping_add(self.at), self.round) };
+                if !given {
+                    return false;
+                }
+                self.stage = Stage::Get;
+                if !gets {
+                    leaf.end();
+                    self.next_round();
+                }
+                true
+            }
+            Stage::Collect { block, local } => {
+                let Some(wire) = wire else { return false };
+                if local < leaf.ranks() {
+                    if !self.collect(place, leaf, block, local) {
+                        return false;
+                    }
+                    self.stage = Stage::Collect { block, local: local + 1 };
+                    return true;
+                }
+                leaf.folded();
+                let transfers = self.submit_round(place, block, wire);
+                self.stage = Stage::Wire { block, transfers };
+                true
+            }
+            Stage::Get => {
+                let recv = self.job.recv.wrapping_add(self.at);
+                // SAFETY: the caller's promise, for a part of the buffer.
+                if !unsafe { leaf.get(recv, self.received()) } {
+                    return false;
+                }
+                leaf.end();
+                self.next_round();
+                true
+            }
+            Stage::Wire { .. } | Stage::Over => false,
+        }
+    }
+
+    /// The leader takes in what another local rank gives, if that has come.
+    fn collect(&self, place: &Place, leaf: &Leaf, block: *mut u8, local: usize) -> bool {
+        let rank = place.layout.hosts[place.member][local];
+        let part = match &self.job.pattern {
+            Pattern::Broadcast(root) if *root != rank => return true,
+            Pattern::GatherToAll(image) | Pattern::GatherToRoot(_, image) => image.part(rank),
+            _ => 0..self.round,
+        };
+        let Some(slot) = leaf.slot(local, part.len()) else { return false };
+        if matches!(self.job.pattern, Pattern::FoldToAll | Pattern::FoldToRoot(_)) {
+            // SAFETY: only the leader writes the result block now.
+            let into = unsafe { std::slice::from_raw_parts_mut(block, self.round) };
+            fold(into, slot, self.job.op, self.job.element);
+        } else {
+            self.copy(slot.as_ptr(), block.wrapping_add(part.start), slot.len());
+        }
+        true
+    }
+
+    fn submit_round(&self, place: &Place, block: *mut u8, wire: &mut GroupWire) -> usize {
+        let job = &self.job;
+        if let Some(image) = job.pattern.image() {
+            let own = block.wrapping_add(image.member(place.member).start);
+            return submit_gather(&job.pattern, image, place, wire, own, block);
+        }
+        let kind = kind(&place.layout, &job.pattern);
+        let first = self.at / usize::from(place.chunk_bytes);
+        let transfer = Transfer::part(kind, job.op, job.element, self.round, first);
+        wire.submit(transfer, Raw { send: block, recv: block });
+        1
+    }
+}
+
+/// Puts a gather on the wire: as one chunk if it fits, else as a broadcast of each member. `own` is
+/// this member's part, `into` the image. Returns the number of transfers.
+fn submit_gather(
+    pattern: &Pattern,
+    image: &Image,
+    place: &Place,
+    wire: &mut GroupWire,
+    own: *const u8,
+    into: *mut u8,
+) -> usize {
+    let mine = image.member(place.member);
+    if image.bytes() <= usize::from(place.chunk_bytes) {
+        let part = Part { offset: mine.start as u16, extent: image.bytes() as u16 };
+        let kind = match pattern {
+            Pattern::GatherToRoot(root, _) => {
+                Kind::GatherToRoot(member_of(&place.layout, *root), part)
+            }
+            _ => Kind::GatherToAll(part),
+        };
+        wire.submit(Transfer::new(kind, 0, 0, mine.len()), Raw { send: own, recv: into });
+        return 1;
+    }
+    let mut transfers = 0;
+    for member in 0..image.members() {
+        let range = image.member(member);
+        if !range.is_empty() {
+            let send = if member == place.member { own } else { std::ptr::null() };
+            let transfer = Transfer::new(Kind::Broadcast(member as u8), 0, 0, range.len());
+            wire.submit(transfer, Raw { send, recv: into.wrapping_add(range.start) });
+            transfers += 1;
+        }
+    }
+    transfers
+}
+
+fn member_of(layout: &Layout, rank: usize) -> u8 {
+    layout.place(rank).map_or(0, |(member, _)| member as u8)
+}
+
+/// A pattern other than a gather, in terms of members.
+fn kind(layout: &Layout, pattern: &Pattern) -> Kind {
+    match pattern {
+        Pattern::FoldToRoot(root) => Kind::FoldToRoot(member_of(layout, *root)),
+        Pattern::Broadcast(root) => Kind::Broadcast(member_of(layout, *root)),
+        _ => Kind::FoldToAll,
+    }
+}

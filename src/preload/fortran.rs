@@ -1,0 +1,365 @@
+//! What Fortran passes: addresses of INTEGERs, for handles as for counts.
+//!
+//! Open MPI's Fortran never calls the C functions that programs call, not even to initialise, so its own
+//! functions are interposed: `mpi_allreduce_` (mpif.h and `use mpi`) and `mpi_allreduce_f08_` (`use
+//! mpi_f08`). MPICH's calls them, but for some of `use mpi_f08`: those without buffers.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+
+use super::collectives::symbol;
+use super::lifecycle::started;
+use super::waits::{busy, nudge, wait_by_tests};
+use crate::guard;
+use crate::mpi::abi::Family;
+use crate::mpi::pmpi::{Handle, Optional, variable};
+use crate::runtime::{self, Runtime};
+
+/// An INTEGER, or a handle of `use mpi_f08`, which is one.
+pub type Integer = *const c_int;
+/// One that is written. `use mpi_f08` passes null where the program leaves `ierror` out.
+pub type IntegerOut = *mut c_int;
+
+/// Handles and constants of Fortran, as C has them.
+pub struct Fortran {
+    /// `None`: an INTEGER is the handle.
+    convert: Option<Converters>,
+    in_place: usize,
+    bottom: usize,
+}
+
+type FromFortran = unsafe extern "C" fn(c_int) -> Handle;
+
+struct Converters {
+    comm: FromFortran,
+    datatype: FromFortran,
+    op: FromFortran,
+    request: FromFortran,
+    request_to: unsafe extern "C" fn(Handle) -> c_int,
+}
+
+/// Which of an MPI's Fortran functions a call comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Binding {
+    /// mpif.h and `use mpi`.
+    Old,
+    /// `use mpi_f08`.
+    F08,
+}
+
+impl Fortran {
+    /// For a call that the real function would not make by the C functions that we interpose; else
+    /// `None`: that one is for the C function to look at.
+    pub fn of(binding: Binding) -> Option<(&'static Runtime, &'static Self)> {
+        static FORTRAN: OnceLock<Option<Fortran>> = OnceLock::new();
+        let runtime = runtime::get()?;
+        if binding == Binding::Old && runtime.mpi.abi.family != Family::OpenMpi {
+            return None;
+        }
+        let fortran = FORTRAN.get_or_init(|| Self::load(runtime));
+        Some((runtime, fortran.as_ref()?))
+    }
+
+    fn load(runtime: &Runtime) -> Option<Self> {
+        let convert = match runtime.mpi.abi.family {
+            Family::Mpich => None,
+            // The standard ABI has other functions for this, and no Fortran library to try them on.
+            Family::Standard => return None,
+            Family::OpenMpi => {
+                let from = |symbol| {
+                    // SAFETY: the type that the standard gives these functions.
+                    unsafe { Optional::<FromFortran>::new(symbol) }.get()
+                };
+                // SAFETY: likewise.
+                let request_to = unsafe { Optional::new(c"PMPI_Request_c2f") }.get()?;
+                Some(Converters {
+                    comm: from(c"PMPI_Comm_f2c")?,
+                    datatype: from(c"PMPI_Type_f2c")?,
+                    op: from(c"PMPI_Op_f2c")?,
+                    request: from(c"PMPI_Request_f2c")?,
+                    request_to,
+                })
+            }
+        };
+        let constant = |symbol| variable(symbol).unwrap_or(0);
+        let in_place = constant(c"mpi_fortran_in_place_");
+        Some(Self { convert, in_place, bottom: constant(c"mpi_fortran_bottom_") })
+    }
+
+    fn convert(&self, handle: c_int, by: impl FnOnce(&Converters) -> FromFortran) -> Handle {
+        match &self.convert {
+            // SAFETY: the MPI checks the number.
+            Some(converters) => unsafe { by(converters)(handle) },
+            None => handle as u32 as Handle,
+        }
+    }
+
+    /// A communicator.
+    pub fn comm(&self, handle: c_int) -> Handle {
+        self.convert(handle, |converters| converters.comm)
+    }
+
+    /// A datatype.
+    pub fn datatype(&self, handle: c_int) -> Handle {
+        self.convert(handle, |converters| converters.datatype)
+    }
+
+    /// An op.
+    pub fn op(&self, handle: c_int) -> Handle {
+        self.convert(handle, |converters| converters.op)
+    }
+
+    /// A request.
+    fn request(&self, handle: c_int) -> u64 {
+        self.convert(handle, |converters| converters.request) as u64
+    }
+
+    /// A request that C has made.
+    pub fn request_to(&self, request: u64) -> c_int {
+        match &self.convert {
+            // SAFETY: a live request.
+            Some(converters) => unsafe { (converters.request_to)(request as Handle) },
+            None => request as u32 as c_int,
+        }
+    }
+
+    /// A buffer. Fortran's MPI_IN_PLACE and MPI_BOTTOM are variables.
+    pub fn buffer(&self, runtime: &Runtime, address: *mut c_void) -> *mut c_void {
+        match address as usize {
+            0 => address,
+            at if at == self.in_place => runtime.mpi.abi.in_place as *mut c_void,
+            at if at == self.bottom => std::ptr::null_mut(),
+            _ => address,
+        }
+    }
+}
+
+/// Stores what a function returns, if the program wants to know.
+///
+/// # Safety
+/// `ierror` is the program's.
+pub unsafe fn store(ierror: IntegerOut, code: c_int) {
+    if !ierror.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *ierror = code };
+    }
+}
+
+/// Ends the program, which could not have been linked.
+pub fn no_function(name: &str) -> ! {
+    log::error!("the MPI of this program has no {name}");
+    std::process::abort()
+}
+
+/// One exported function: `before` runs first and may answer; else the real one does, and then `after`.
+macro_rules! fortran {
+    (
+        $binding:ident, $function:ident = $export:expr, $real:expr,
+        ($($arg:ident: $type:ty),*), $before:expr, $after:expr
+    ) => {
+        /// As the standard's Fortran binding has it.
+        ///
+        /// # Safety
+        /// As the standard says.
+        #[unsafe(export_name = $export)]
+        pub unsafe extern "C" fn $function($($arg: $type),*) {
+            static REAL: Optional<unsafe extern "C" fn($($type),*)> =
+                // SAFETY: the type that the MPI's Fortran binding gives it.
+                unsafe { Optional::fortran(symbol($real)) };
+            // SAFETY: the program's arguments, which some look at.
+            #[allow(unused_unsafe)]
+            let answered: bool = unsafe { ($before)(Binding::$binding, $($arg),*) };
+            if !answered {
+                let Some(real) = REAL.get() else { no_function($export) };
+                // SAFETY: passed on unchanged.
+                unsafe { real($($arg),*) };
+                ($after)();
+            }
+        }
+    };
+}
+
+/// The same by the names that compilers give it: gfortran's, that of g77 and f2c, and that of
+/// `use mpi_f08`.
+macro_rules! bindings {
+    ($name:ident, ($($arg:ident: $type:ty),*), $before:expr) => {
+        bindings!($name, ($($arg: $type),*), $before, || ());
+    };
+    ($name:ident, ($($arg:ident: $type:ty),*), $before:expr, $after:expr) => {
+        mod $name {
+            use super::*;
+            fortran!(
+                Old, old = concat!("mpi_", stringify!($name), "_"),
+                concat!("mpi_", stringify!($name), "_\0"), ($($arg: $type),*), $before, $after
+            );
+            fortran!(
+                Old, older = concat!("mpi_", stringify!($name), "__"),
+                concat!("mpi_", stringify!($name), "_\0"), ($($arg: $type),*), $before, $after
+            );
+            fortran!(
+                F08, f08 = concat!("mpi_", stringify!($name), "_f08_"),
+                concat!("mpi_", stringify!($name), "_f08_\0"), ($($arg: $type),*), $before, $after
+            );
+        }
+    };
+}
+
+type Status = *mut c_void;
+
+/// Calls by which a loop waits.
+type TestAny =
+    unsafe extern "C" fn(Integer, IntegerOut, IntegerOut, IntegerOut, Status, IntegerOut);
+type TestSome =
+    unsafe extern "C" fn(Integer, IntegerOut, IntegerOut, IntegerOut, Status, IntegerOut);
+
+/// Of which there are two, by binding.
+struct Both<F>(Optional<F>, Optional<F>);
+
+impl<F: Copy> Both<F> {
+    fn get(&self, binding: Binding) -> Option<F> {
+        if binding == Binding::Old { self.0.get() } else { self.1.get() }
+    }
+}
+
+// SAFETY: the types that the MPI's Fortran binding gives them.
+static TEST_ANY: Both<TestAny> =
+    unsafe { Both(Optional::fortran(c"mpi_testany_"), Optional::fortran(c"mpi_testany_f08_")) };
+// SAFETY: as above.
+static TEST_SOME: Both<TestSome> =
+    unsafe { Both(Optional::fortran(c"mpi_testsome_"), Optional::fortran(c"mpi_testsome_f08_")) };
+
+/// Waits until none of `count` requests is of a folded collective under way.
+unsafe fn await_all(binding: Binding, count: c_int, requests: Integer) {
+    if busy().is_some()
+        && let Some((runtime, fortran)) = Fortran::of(binding)
+    {
+        wait_by_tests(|| {
+            let open = runtime.requests.open_ones();
+            let over = (0..usize::try_from(count).unwrap_or(0)).all(|index| {
+                // SAFETY: one of the program's requests.
+                let request = unsafe { *requests.add(index) };
+                !open.contains(&fortran.request(request))
+            });
+            over.then_some(0)
+        });
+    }
+}
+
+bindings!(wait, (request: IntegerOut, _status: Status, _ierror: IntegerOut),
+|binding, request: IntegerOut, _, _| {
+    await_all(binding, 1, request);
+    false
+});
+
+bindings!(waitall, (count: Integer, requests: IntegerOut, _statuses: Status, _ierror: IntegerOut),
+|binding, count: Integer, requests: IntegerOut, _, _| {
+    await_all(binding, *count, requests);
+    false
+});
+
+bindings!(waitany, (
+    count: Integer, requests: IntegerOut, index: IntegerOut, status: Status, ierror: IntegerOut
+), |binding, count, requests, index, status, ierror| {
+    let (Some(_), Some(test)) = (busy().and(Fortran::of(binding)), TEST_ANY.get(binding)) else {
+        return false;
+    };
+    wait_by_tests(|| {
+        let mut flag: c_int = 0;
+        test(count, requests, index, &raw mut flag, status, ierror);
+        (flag != 0).then_some(0)
+    })
+    .is_some()
+});
+
+bindings!(waitsome, (
+    count: Integer, requests: IntegerOut, done: IntegerOut, indices: IntegerOut, statuses: Status,
+    ierror: IntegerOut
+), |binding, count, requests, done: IntegerOut, indices, statuses, ierror| {
+    let (Some(_), Some(test)) = (busy().and(Fortran::of(binding)), TEST_SOME.get(binding)) else {
+        return false;
+    };
+    wait_by_tests(|| {
+        test(count, requests, done, indices, statuses, ierror);
+        (*done != 0).then_some(0)
+    })
+    .is_some()
+});
+
+/// Functions that test: what is under way goes on, and then they do.
+macro_rules! tests {
+    ($($name:ident($($arg:ident: $type:ty),*);)*) => {$(
+        bindings!($name, ($($arg: $type),*), |binding, $($arg: $type),*| {
+            $(let _ = $arg;)*
+            if Fortran::of(binding).is_some() {
+                nudge();
+            }
+            false
+        });
+    )*};
+}
+
+tests! {
+    test(a: IntegerOut, b: IntegerOut, c: Status, d: IntegerOut);
+    testall(a: Integer, b: IntegerOut, c: IntegerOut, d: Status, e: IntegerOut);
+    testany(a: Integer, b: IntegerOut, c: IntegerOut, d: IntegerOut, e: Status, f: IntegerOut);
+    testsome(a: Integer, b: IntegerOut, c: IntegerOut, d: IntegerOut, e: Status, f: IntegerOut);
+    request_get_status(a: Integer, b: IntegerOut, c: Status, d: IntegerOut);
+}
+
+/// Starts a persistent collective that is folded.
+unsafe fn start_folded(binding: Binding, request: c_int) -> Option<c_int> {
+    let (runtime, fortran) = Fortran::of(binding)?;
+    if !runtime.requests.persistent.any() {
+        return None;
+    }
+    let mut request = fortran.request(request);
+    // SAFETY: a request as C has it; starting leaves it as it is.
+    guard::shielded_or_abort(|| unsafe { runtime.start_persistent((&raw mut request).cast()) })
+}
+
+bindings!(start, (request: IntegerOut, ierror: IntegerOut),
+|binding, request: IntegerOut, ierror: IntegerOut| {
+    let code = start_folded(binding, *request);
+    if let Some(code) = code {
+        store(ierror, code);
+    }
+    code.is_some()
+});
+
+bindings!(startall, (count: Integer, requests: IntegerOut, ierror: IntegerOut),
+|binding, count: Integer, requests: IntegerOut, ierror: IntegerOut| {
+    let Some((runtime, fortran)) = Fortran::of(binding) else { return false };
+    if !runtime.requests.persistent.any() {
+        return false;
+    }
+    for index in 0..usize::try_from(*count).unwrap_or(0) {
+        let request = *requests.add(index);
+        let code = start_folded(binding, request).unwrap_or_else(|| {
+            let mut request = fortran.request(request);
+            (runtime.mpi.pmpi.start)(&raw mut request)
+        });
+        store(ierror, code);
+        if code != 0 {
+            return true;
+        }
+    }
+    store(ierror, 0);
+    true
+});
+
+bindings!(request_free, (request: IntegerOut, _ierror: IntegerOut),
+|binding, request: IntegerOut, _: IntegerOut| {
+    if let Some((runtime, fortran)) = Fortran::of(binding) {
+        let mut request = fortran.request(*request);
+        guard::shielded_or_abort(|| {
+            runtime.free_persistent((&raw mut request).cast());
+        });
+    }
+    false
+});
+
+bindings!(init, (_ierror: IntegerOut), |_, _: IntegerOut| false, started);
+
+bindings!(init_thread, (_required: Integer, _provided: IntegerOut, _ierror: IntegerOut),
+    |_, _: Integer, _: IntegerOut, _: IntegerOut| false, started);

@@ -1,0 +1,46 @@
+//! The beginning of MPI. Its end is heard of by an attribute of MPI_COMM_SELF ([`crate::mpi::lifetime`]).
+#![allow(unsafe_code)]
+
+use std::ffi::{c_char, c_int};
+
+use super::real;
+use crate::guard;
+use crate::runtime;
+
+/// MPI_Init, MPI-4.1 section 11.2.1.
+///
+/// # Safety
+/// As the standard says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Init(argc: *mut c_int, argv: *mut *mut *mut c_char) -> c_int {
+    // SAFETY: passed on unchanged.
+    let code = unsafe { (real().init)(argc, argv) };
+    started();
+    code
+}
+
+/// MPI_Init_thread, MPI-4.1 section 11.2.1.
+///
+/// # Safety
+/// As the standard says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Init_thread(
+    argc: *mut c_int,
+    argv: *mut *mut *mut c_char,
+    required: c_int,
+    provided: *mut c_int,
+) -> c_int {
+    // SAFETY: passed on unchanged.
+    let code = unsafe { (real().init_thread)(argc, argv, required, provided) };
+    started();
+    code
+}
+
+/// The real MPI has been asked to start.
+pub fn started() {
+    if let Some(runtime) = runtime::get()
+        && runtime.mpi.is_initialized()
+    {
+        guard::shielded_or_abort(|| runtime.started());
+    }
+}

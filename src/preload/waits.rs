@@ -1,0 +1,216 @@
+//! Starting, waiting and testing. Requests of folded collectives are real requests, which the real MPI waits for
+//! as it does for others; but somebody has to complete them, and that is done here.
+//!
+//! While nothing folded is under way, calls are passed on. Else a wait is a loop of tests, between which
+//! what is under way goes on. MPI-4.1 sections 3.7.3 and 3.7.5.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+
+use super::real;
+use crate::guard;
+use crate::runtime::{self, Runtime};
+
+/// The runtime, if folded collectives are under way in this process.
+#[inline]
+pub fn busy() -> Option<&'static Runtime> {
+    runtime::get().filter(|runtime| runtime.requests.any())
+}
+
+/// Lets what is under way go on, once.
+#[inline]
+pub fn nudge() {
+    if let Some(runtime) = busy() {
+        guard::shielded_or_abort(|| runtime.requests.progress(&runtime.mpi));
+    }
+}
+
+/// Calls `test` until it says that the wait is over, or until nothing folded is under way any more:
+/// then the real wait does as well.
+pub fn wait_by_tests(mut test: impl FnMut() -> Option<c_int>) -> Option<c_int> {
+    busy()?;
+    let mut waiter = guard::shielded_or_abort(|| busy().and_then(Runtime::waiter))?;
+    // Tests let the real MPI progress, which costs; folded collectives come and go faster.
+    let mut turns = 0u32;
+    while let Some(runtime) = busy() {
+        let ended = guard::shielded_or_abort(|| runtime.requests.progress(&runtime.mpi));
+        if (ended > 0 || turns.is_multiple_of(8))
+            && let Some(code) = test()
+        {
+            return Some(code);
+        }
+        turns = turns.wrapping_add(1);
+        waiter.turn();
+    }
+    None
+}
+
+type Statuses = *mut c_void;
+type Requests = *mut u64;
+
+/// Waits until no request of an array is of a folded collective that is still under way. All else is left
+/// for the real MPI to look at: MPICH 4.0's MPI_Testall does not take inactive requests, and MPICH 5.0's
+/// MPI_Request_get_status forgets what a persistent receive has brought.
+fn await_folded(count: c_int, requests: *mut c_void) {
+    wait_by_tests(|| {
+        let runtime = runtime::get()?;
+        let open = runtime.requests.open_ones();
+        let over = (0..usize::try_from(count).unwrap_or(0)).all(|index| {
+            // SAFETY: one of the program's requests.
+            let request = unsafe { runtime.mpi.abi.request_at(requests, index) };
+            !open.contains(&request)
+        });
+        over.then_some(0)
+    });
+}
+
+/// MPI_Wait, MPI-4.1 section 3.7.3.
+///
+/// # Safety
+/// As the standard says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Wait(request: Requests, status: Statuses) -> c_int {
+    await_folded(1, request.cast());
+    // SAFETY: passed on unchanged.
+    unsafe { (real().wait)(request, status) }
+}
+
+/// MPI_Waitall, MPI-4.1 section 3.7.5.
+///
+/// # Safety
+/// As the standard says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Waitall(
+    count: c_int,
+    requests: Requests,
+    statuses: Statuses,
+) -> c_int {
+    await_folded(count, requests.cast());
+    // SAFETY: passed on unchanged.
+    unsafe { (real().waitall)(count, requests, statuses) }
+}
+
+/// MPI_Waitany, MPI-4.1 section 3.7.5.
+///
+/// # Safety
+/// As the standard says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Waitany(
+    count: c_int,
+    requests: Requests,
+    index: *mut c_int,
+    status: Statuses,
+) -> c_int {
+    wait_by_tests(|| {
+        let mut flag: c_int = 0;
+        // SAFETY: the program's arguments, and a flag of ours.
+        let code = unsafe { (real().testany)(count, requests, index, &raw mut flag, status) };
+        (code != 0 || flag != 0).then_some(code)
+    })
+    // SAFETY: passed on unchanged.
+    .unwrap_or_else(|| unsafe { (real().waitany)(count, requests, index, status) })
+}
+
+/// MPI_Waitsome, MPI-4.1 section 3.7.5.
+///
+/// # Safety
+/// As the standard says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Waitsome(
+    count: c_int,
+    requests: Requests,
+    done: *mut c_int,
+    indices: *mut c_int,
+    statuses: Statuses,
+) -> c_int {
+    wait_by_tests(|| {
+        // SAFETY: the program's arguments; `done` is written: 0 if none was, MPI_UNDEFINED if there
+        // is nothing to wait for.
+        unsafe {
+            let code = (real().testsome)(count, requests, done, indices, statuses);
+            (code != 0 || *done != 0).then_some(code)
+        }
+    })
+    // SAFETY: passed on unchanged.
+    .unwrap_or_else(|| unsafe { (real().waitsome)(count, requests, done, indices, statuses) })
+}
+
+/// A function that tests.
+macro_rules! test {
+    ($name:ident, $real:ident($($arg:ident: $type:ty),*)) => {
+        /// MPI-4.1 section 3.7.
+        ///
+        /// # Safety
+        /// As the standard says.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
+            nudge();
+            // SAFETY: passed on unchanged.
+            unsafe { (real().$real)($($arg),*) }
+        }
+    };
+}
+
+test!(MPI_Test, test(request: Requests, flag: *mut c_int, status: Statuses));
+test!(MPI_Testall, testall(count: c_int, requests: Requests, flag: *mut c_int, statuses: Statuses));
+test!(MPI_Testany, testany(
+    count: c_int, requests: Requests, index: *mut c_int, flag: *mut c_int, status: Statuses
+));
+test!(MPI_Testsome, testsome(
+    count: c_int, requests: Requests, done: *mut c_int, indices: *mut c_int, statuses: Statuses
+));
+test!(MPI_Request_get_status, request_get_status(
+    request: usize, flag: *mut c_int, status: Statuses
+));
+
+/// MPI_Start, MPI-4.1 sections 3.9 and 6.13.
+///
+/// # Safety
+/// As the standard says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Start(request: Requests) -> c_int {
+    // SAFETY: the program's request.
+    start(request).unwrap_or_else(|| unsafe { (real().start)(request) })
+}
+
+/// Starts a persistent collective that is folded.
+fn start(request: Requests) -> Option<c_int> {
+    let runtime = runtime::get()?;
+    // SAFETY: the program's request.
+    guard::shielded_or_abort(|| unsafe { runtime.start_persistent(request.cast()) })
+}
+
+/// MPI_Startall, MPI-4.1 section 3.9.
+///
+/// # Safety
+/// As the standard says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Startall(count: c_int, requests: Requests) -> c_int {
+    let Some(runtime) = runtime::get().filter(|runtime| runtime.requests.persistent.any()) else {
+        // SAFETY: passed on unchanged.
+        return unsafe { (real().startall)(count, requests) };
+    };
+    for index in 0..usize::try_from(count).unwrap_or(0) {
+        let request = runtime.mpi.abi.request_address(requests.cast(), index);
+        // SAFETY: one of the program's requests.
+        let code = unsafe { MPI_Start(request.cast()) };
+        if code != 0 {
+            return code;
+        }
+    }
+    0
+}
+
+/// MPI_Request_free, MPI-4.1 sections 3.7.3 and 6.13.
+///
+/// # Safety
+/// As the standard says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPI_Request_free(request: Requests) -> c_int {
+    if let Some(runtime) = runtime::get() {
+        // SAFETY: the program's request.
+        guard::shielded_or_abort(|| unsafe { runtime.free_persistent(request.cast()) });
+    }
+    // SAFETY: passed on unchanged.
+    unsafe { (real().request_free)(request) }
+}

@@ -1,0 +1,200 @@
+//! Non-blocking collectives: what is under way, and the MPI requests that stand for it.
+//!
+//! A request is a receive from this process itself, on a communicator of its own, that a message of no
+//! bytes completes when the collective is over. So it is a real request in every MPI, good for every
+//! wait and test, beside others of any kind.
+//!
+//! The kernels of all hosts do the work while the program computes. What is left for user space (taking
+//! results in, sending what did not fit into the window, asking for what was lost) is done when the
+//! program waits or tests, and now and then by a thread, so that no peer hangs because this process
+//! computes, or sits in a receive. The thread calls no MPI: it needs no MPI_THREAD_MULTIPLE. Unpacking
+//! and completing is left to the threads of the program.
+#![allow(unsafe_code)]
+
+pub mod persistent;
+
+use std::collections::HashSet;
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::SigSet;
+
+use crate::collective::prepare::Prepared;
+use crate::mpi::Mpi;
+use crate::runtime::Communicator;
+
+/// Pause of the thread between two looks: short beside a computation that is worth overlapping, and
+/// long beside the 10 us that a look takes.
+const PAUSE: Duration = Duration::from_micros(500);
+/// Tags of the messages that complete requests: non-blocking collectives take turns with these,
+/// persistent ones keep one of those. All are below 32767, which every MPI has (MPI-4.1 section 9.1.2).
+const TAGS: u32 = 16_384;
+const PERSISTENT_TAGS: Range<c_int> = 16_384..32_767;
+
+/// A collective under way.
+struct Pending {
+    communicator: Arc<Communicator>,
+    over: Arc<AtomicBool>,
+    prepared: Prepared,
+    /// None: nobody waits for it.
+    request: Option<Open>,
+}
+
+/// A request that is not complete.
+#[derive(Clone, Copy)]
+pub struct Open {
+    /// Tag of the message that completes it.
+    pub tag: c_int,
+    /// The request itself, as C has it.
+    pub handle: u64,
+}
+
+/// All that is under way in this process.
+#[derive(Default)]
+pub struct Requests {
+    pending: Mutex<Vec<Pending>>,
+    /// Length of `pending`.
+    outstanding: AtomicUsize,
+    tag: AtomicU32,
+    /// Requests of what is pending.
+    open: Mutex<HashSet<u64>>,
+    helper: OnceLock<Option<thread::JoinHandle<()>>>,
+    /// Persistent collectives, under way or not.
+    pub persistent: persistent::Table,
+}
+
+fn no_request(mpi: &Mpi) -> ! {
+    log::error!("MPI could not make a request for a collective");
+    mpi.abort(mpi.abi.comm_world)
+}
+
+impl Requests {
+    /// Whether anything is under way.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.outstanding.load(Ordering::Acquire) > 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Pending>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a request that is open until a message with the tag that is returned completes it.
+    /// `request` is where the program wants it. Without one the program could not go on: ends the job.
+    pub fn open(&self, mpi: &Mpi, request: *mut c_void) -> Open {
+        let tag = (self.tag.fetch_add(1, Ordering::Relaxed) % TAGS) as c_int;
+        let comm = mpi.private_self();
+        let (nothing, byte) = (std::ptr::null_mut(), mpi.abi.byte);
+        // SAFETY: nothing is received; the program's request, of the width of this MPI's handles.
+        let made = comm.is_some_and(|comm| unsafe {
+            (mpi.pmpi.irecv)(nothing, 0, byte, 0, tag, comm, request.cast()) == 0
+        });
+        if !made {
+            no_request(mpi);
+        }
+        // SAFETY: just written.
+        Open { tag, handle: unsafe { mpi.abi.request_at(request, 0) } }
+    }
+
+    /// The requests of folded collectives that are under way.
+    pub fn open_ones(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over a collective that has been started.
+    pub fn add(
+        &'static self,
+        mpi: &Mpi,
+        communicator: Arc<Communicator>,
+        over: Arc<AtomicBool>,
+        prepared: Prepared,
+        request: Option<Open>,
+    ) {
+        self.open_ones().extend(request.map(|request| request.handle));
+        let mut pending = self.lock();
+        pending.push(Pending { communicator, over, prepared, request });
+        self.outstanding.store(pending.len(), Ordering::Release);
+        drop(pending);
+        // What needed nobody else may be over already.
+        self.progress(mpi);
+        if !self.any() {
+            return;
+        }
+        match self.helper.get_or_init(|| self.start_helper()) {
+            Some(helper) => helper.thread().unpark(),
+            None => log::warn!("no helper thread: non-blocking collectives need MPI_Test to go on"),
+        }
+    }
+
+    fn start_helper(&'static self) -> Option<thread::JoinHandle<()>> {
+        // The program's signals are for its own threads.
+        let before = SigSet::all().thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_SETMASK).ok();
+        let builder = thread::Builder::new().name("foldback".into()).stack_size(128 << 10);
+        let helper = builder.spawn(|| self.help()).ok();
+        if let Some(before) = before {
+            let _ = before.thread_set_mask();
+        }
+        helper
+    }
+
+    fn help(&self) {
+        loop {
+            if self.any() {
+                thread::sleep(PAUSE);
+                if let Ok(pending) = self.pending.try_lock() {
+                    poll(&pending);
+                }
+            } else {
+                thread::park();
+            }
+        }
+    }
+
+    /// Does what can be done for all that is under way, and completes what is over. Returns how many.
+    pub fn progress(&self, mpi: &Mpi) -> usize {
+        // Somebody else is at it, perhaps this very thread, further up.
+        let Ok(mut pending) = self.pending.try_lock() else { return 0 };
+        poll(&pending);
+        let is_over = |pending: &mut Pending| pending.over.load(Ordering::Acquire);
+        let over: Vec<_> = pending.extract_if(.., is_over).collect();
+        self.outstanding.store(pending.len(), Ordering::Release);
+        drop(pending);
+        let ended = over.len();
+        for Pending { prepared, request, .. } in over {
+            // SAFETY: it is over; the program keeps its buffers until the request is.
+            let result = unsafe { prepared.finish(mpi) };
+            if matches!(result, Ok(code) if code != 0) {
+                log::error!("MPI could not unpack what a non-blocking collective brought");
+            }
+            if let (Some(Open { tag, handle }), Some(comm)) = (request, mpi.private_self()) {
+                // First, since from then on the MPI may give the handle to another request.
+                self.open_ones().remove(&handle);
+                // SAFETY: a message of no bytes to this process, which has its receive posted.
+                unsafe { (mpi.pmpi.send)(std::ptr::null(), 0, mpi.abi.byte, 0, tag, comm) };
+            }
+        }
+        ended
+    }
+}
+
+/// Polls the group of everything that is under way.
+fn poll(pending: &[Pending]) {
+    let mut last: Option<&Arc<Communicator>> = None;
+    for pending in pending {
+        // Most programs use one communicator at a time.
+        if last.is_some_and(|last| Arc::ptr_eq(last, &pending.communicator)) {
+            continue;
+        }
+        last = Some(&pending.communicator);
+        // Whoever holds the group polls it too.
+        if let Some(mut group) = pending.communicator.try_group()
+            && let Some(group) = group.as_mut()
+        {
+            group.poll(Instant::now);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Persistent collectives (`MPI_Allreduce_init`, …; MPI-4.1 section 6.13).
+//!
+//! Ranks may start them in different orders (MPI_Startall starts in any), while what goes on in a group
+//! is ordered alike on all its members. So each has a group of its own, made in the call that
+//! initialises it, which may wait for the other ranks. Its request is a persistent receive from this
+//! process itself, see [`super`].
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Open, PERSISTENT_TAGS, Requests};
+use crate::collective::prepare::Admitted;
+use crate::collective::{Call, Side};
+use crate::mpi::Mpi;
+use crate::mpi::pmpi::Handle;
+use crate::runtime::Communicator;
+
+/// A collective that may be started.
+pub struct Persistent {
+    /// What it does, with datatypes of our own.
+    pub call: Call,
+    /// What may be said of that without its group.
+    pub admitted: Admitted,
+    /// Its group.
+    pub group: Arc<Communicator>,
+    tag: c_int,
+    copies: Vec<Handle>,
+}
+
+// SAFETY: the pointers are to buffers that the program leaves alone while the collective is active.
+unsafe impl Send for Persistent {}
+// SAFETY: as above.
+unsafe impl Sync for Persistent {}
+
+/// All of a process, by their request.
+#[derive(Default)]
+pub struct Table {
+    by_request: Mutex<HashMap<u64, Arc<Persistent>>>,
+    /// Length of `by_request`.
+    count: AtomicUsize,
+}
+
+impl Table {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Persistent>>> {
+        self.by_request.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is any.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// The one of a request.
+    pub fn get(&self, request: u64) -> Option<Arc<Persistent>> {
+        self.lock().get(&request).cloned()
+    }
+
+    /// Takes all, at the end.
+    pub fn drain(&self) -> Vec<Arc<Communicator>> {
+        let all =
+            self.lock().drain().map(|(_, persistent)| Arc::clone(&persistent.group)).collect();
+        self.count.store(0, Ordering::Relaxed);
+        all
+    }
+}
+
+impl Requests {
+    /// Makes the request of a persistent collective, inactive, where the program wants it.
+    ///
+    /// # Safety
+    /// `request` is the program's.
+    pub unsafe fn add_persistent(
+        &self,
+        mpi: &Mpi,
+        (rank, mut call): (usize, Call),
+        admitted: Admitted,
+        group: Arc<Communicator>,
+        request: *mut c_void,
+    ) {
+        let mut copies = Vec::new();
+        let mut own = |side: &mut Side| {
+            // The program may free its datatypes as soon as this returns.
+            if mpi.abi.datatype(side.datatype).is_none()
+                && let Some(copy) = mpi.copy_type(side.datatype)
+            {
+                side.datatype = copy;
+                copies.push(copy);
+            }
+        };
+        let (send, recv) = call.significant(rank, mpi.abi.in_place);
+        if send {
+            own(&mut call.send);
+        }
+        if recv {
+            own(&mut call.recv);
+        }
+        let mut table = self.persistent.lock();
+        let used = |tag: &c_int| table.values().any(|persistent| persistent.tag == *tag);
+        let tag = PERSISTENT_TAGS.clone().find(|tag| !used(tag));
+        // SAFETY: nothing is received; the program's request, of the width of this MPI's handles.
+        let made = tag.zip(mpi.private_self()).is_some_and(|(tag, comm)| unsafe {
+            let (nothing, byte) = (std::ptr::null_mut(), mpi.abi.byte);
+            (mpi.pmpi.recv_init)(nothing, 0, byte, 0, tag, comm, request.cast()) == 0
+        });
+        let (true, Some(tag)) = (made, tag) else { super::no_request(mpi) };
+        // SAFETY: just written.
+        let handle = unsafe { mpi.abi.request_at(request, 0) };
+        table.insert(handle, Arc::new(Persistent { call, admitted, group, tag, copies }));
+        self.persistent.count.store(table.len(), Ordering::Relaxed);
+    }
+
+    /// The program frees a request: if it is a persistent collective's, returns its group.
+    pub fn free_persistent(&self, mpi: &Mpi, request: u64) -> Option<Arc<Communicator>> {
+        let mut table = self.persistent.lock();
+        let persistent = table.remove(&request)?;
+        self.persistent.count.store(table.len(), Ordering::Relaxed);
+        drop(table);
+        persistent.copies.iter().for_each(|copy| mpi.free_type(*copy));
+        Some(Arc::clone(&persistent.group))
+    }
+}
+
+impl Persistent {
+    /// Its request, once started.
+    pub fn open(&self, handle: u64) -> Open {
+        Open { tag: self.tag, handle }
+    }
+}
