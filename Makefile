@@ -49,7 +49,8 @@ install: build ## to PREFIX, /usr/local by default
 	install -D -m 755 $(FOLDBACK) $(DESTDIR)$(PREFIX)/bin/foldback
 	install -D -m 755 target/release/libfoldback.so $(DESTDIR)$(PREFIX)/lib/libfoldback.so
 	install -D -m 644 include/foldback.h $(DESTDIR)$(PREFIX)/include/foldback.h
-	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's,^prefix=.*,prefix=$(PREFIX),' dist/foldback.pc >$(DESTDIR)$(PREFIX)/lib/pkgconfig/foldback.pc
 	sed 's,/usr/local/,$(PREFIX)/,' dist/foldback-agent.service \
 		>$(DESTDIR)$(PREFIX)/lib/systemd/system/foldback-agent.service
 

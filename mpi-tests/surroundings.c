@@ -414,6 +414,7 @@ static void generalized_requests(void)
 	}
 }
 
+#ifndef MPI_ABI_VERSION /* the standard ABI leaves Fortran's handles to a library of their own */
 /* To Fortran and back. */
 static void converted_requests(void)
 {
@@ -429,6 +430,7 @@ static void converted_requests(void)
 		pending_finish(&pending);
 	}
 }
+#endif
 
 #if HAVE_PERSISTENT
 static MPI_Request persistent(long *mine, long *sum)
@@ -498,7 +500,9 @@ static const struct {
     {"floating-point environment", floating_point},
     {"signalling NaNs", trapping},
     {"generalized requests", generalized_requests},
+#ifndef MPI_ABI_VERSION
     {"requests through Fortran", converted_requests},
+#endif
     {"freed persistent requests", freed_persistent},
 };
 

@@ -13,6 +13,8 @@ mod conformance;
 mod families;
 #[path = "mpi/faults.rs"]
 mod faults;
+#[path = "mpi/forms.rs"]
+mod forms;
 #[path = "mpi/harness.rs"]
 mod harness;
 #[path = "mpi/programs.rs"]

@@ -2,15 +2,10 @@
 
 use std::io::Write;
 
-use crate::harness::{Job, Mpi, Outcome, turn};
+use crate::harness::{Job, Mpi, turn};
 
 const ALL: &[&str] = &["Allreduce", "Reduce", "Bcast", "Barrier"];
 const HOSTS: u32 = 2;
-
-/// Whether foldback folds on this MPI. If not, it must leave everything to it.
-fn folds(mpi: Mpi) -> bool {
-    !matches!(mpi, Mpi::Mpich5Abi | Mpi::Intel)
-}
 
 /// Said past the test harness, which would keep it from whoever looks at a success.
 fn skipped(mpi: Mpi) -> bool {
@@ -24,32 +19,42 @@ fn skipped(mpi: Mpi) -> bool {
     !mpi.installed()
 }
 
-fn assert_folded_if_so(mpi: Mpi, outcome: &Outcome) {
-    if folds(mpi) {
-        outcome.assert_folded(ALL);
-    } else {
-        assert_eq!(outcome.calls("Allreduce", "fold"), 0, "{:#}", outcome.stats);
-    }
-}
-
 fn random_collectives(mpi: Mpi) {
-    let mut arguments = vec!["--calls", "400", "--seed", "17", "--settle", "16"];
-    if !folds(mpi) {
-        // All calls are the real MPI's, with what is known to be wrong in it.
-        arguments.extend(["--real-above", "-1"]);
-    }
+    let arguments = ["--calls", "400", "--seed", "17", "--settle", "16"];
     let job = Job::new(mpi, HOSTS).env("FOLDBACK_MAX_BYTES", "4194304");
     let outcome = job.run("conformance", &arguments);
     outcome.assert_prints("conformance: 400 calls ok");
-    assert_folded_if_so(mpi, &outcome);
+    outcome.assert_folded(ALL);
 }
 
 fn histogram(mpi: Mpi) {
     let with = Job::new(mpi, HOSTS).run("histogram", &[]);
     let without = Job::new(mpi, HOSTS).option(&["--off"]).run("histogram", &[]);
     with.assert_prints("histogram: OK");
-    assert_folded_if_so(mpi, &with);
+    with.assert_folded(ALL);
     assert_eq!(with.stdout, without.stdout);
+}
+
+/// Wrong calls end alike, with and without foldback.
+fn errors(mpi: Mpi) {
+    let with = Job::new(mpi, HOSTS).env("FOLDBACK_SETUP_CALLS", "4").run("errors", &[]);
+    let without = Job::new(mpi, HOSTS).option(&["--off"]).run("errors", &[]);
+    with.assert_prints("errors: all ok");
+    assert_eq!(with.stdout, without.stdout);
+}
+
+/// Operations under way, in sessions and with spawned ranks too, where the MPI can.
+fn under_way(mpi: Mpi) {
+    let job = || Job::new(mpi, HOSTS).env("FOLDBACK_SETUP_CALLS", "4");
+    let zoo = job().run("zoo", &[]);
+    zoo.assert_prints("zoo: all ok");
+    let folded = zoo.calls_in_form("Allreduce", "Nonblocking", "fold");
+    assert!(folded > 0, "no Iallreduce was folded: {:#}", zoo.stats);
+    job().run("sessions", &[]).assert_prints("sessions: ");
+    // The others cannot spawn ranks in a lab, without foldback either.
+    if mpi == Mpi::Intel {
+        job().run("spawn", &[]).assert_prints("spawn: all ok");
+    }
 }
 
 macro_rules! families {
@@ -63,6 +68,8 @@ macro_rules! families {
                 let _turn = turn();
                 random_collectives(Mpi::$mpi);
                 histogram(Mpi::$mpi);
+                errors(Mpi::$mpi);
+                under_way(Mpi::$mpi);
             }
         )*
     };

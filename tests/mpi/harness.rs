@@ -168,8 +168,14 @@ impl Job {
     }
 
     /// Runs the program, which must succeed.
-    pub fn run(mut self, name: &str, arguments: &[&str]) -> Outcome {
-        let mut program = program(self.mpi, name);
+    pub fn run(self, name: &str, arguments: &[&str]) -> Outcome {
+        let program = program(self.mpi, name);
+        self.run_path(&program, arguments)
+    }
+
+    /// Runs a program from elsewhere, likewise.
+    pub fn run_path(mut self, program: &Path, arguments: &[&str]) -> Outcome {
+        let mut program = program.to_owned();
         if let Some(copies) = &self.copies {
             program = copy(&program, copies.path());
         }
@@ -248,6 +254,15 @@ impl Outcome {
     pub fn calls(&self, collective: &str, route: &str) -> u64 {
         self.lines()
             .filter(|line| line["collective"] == collective && line["route"] == route)
+            .map(|line| line["calls"].as_u64().unwrap())
+            .sum()
+    }
+
+    /// Those in one form ("Nonblocking").
+    pub fn calls_in_form(&self, collective: &str, form: &str, route: &str) -> u64 {
+        self.lines()
+            .filter(|line| line["collective"] == collective && line["form"] == form)
+            .filter(|line| line["route"] == route)
             .map(|line| line["calls"].as_u64().unwrap())
             .sum()
     }

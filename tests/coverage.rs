@@ -1,0 +1,96 @@
+//! docs/coverage.md says what is folded in which form: its table is made of the code and of what the
+//! library exports, here, so that it cannot lie. FOLDBACK_RENEW_COVERAGE=1 writes it anew.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::fmt::Write;
+use std::path::Path;
+
+use foldback::collective::Collective;
+
+const BEGIN: &str = "<!-- the table: made by tests/coverage.rs -->\n";
+const END: &str = "<!-- the end of the table -->\n";
+
+/// The library that is preloaded.
+struct Library(*mut libc::c_void);
+
+impl Library {
+    fn open() -> Self {
+        // Beside the tests' directory, which is deps/.
+        let own = std::env::current_exe().expect("this executable");
+        let path = own.parent().unwrap().parent().unwrap().join("libfoldback.so");
+        let name = CString::new(path.to_str().expect("a path")).unwrap();
+        // SAFETY: our own library, which does nothing when it is loaded.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
+        assert!(!handle.is_null(), "{} is there: cargo build --release", path.display());
+        Self(handle)
+    }
+
+    fn exports(&self, name: &str) -> bool {
+        let name = CString::new(name).unwrap();
+        // SAFETY: an open library and a C string.
+        unsafe { !libc::dlsym(self.0, name.as_ptr()).is_null() }
+    }
+}
+
+fn table(library: &Library) -> String {
+    let mut text = String::from(
+        "| collective | how | types and ops | blocking | `_c` | `MPI_I…` | `MPI_I…_c` | `…_init` | `…_init_c` | Fortran |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for collective in Collective::ALL {
+        let name = collective.name();
+        let lower = name.to_lowercase();
+        let _ = write!(text, "| {name} | {} | {}", collective.how(), collective.types());
+        let forms = [
+            format!("MPI_{name}"),
+            format!("MPI_{name}_c"),
+            format!("MPI_I{lower}"),
+            format!("MPI_I{lower}_c"),
+            format!("MPI_{name}_init"),
+            format!("MPI_{name}_init_c"),
+            format!("mpi_{lower}_"),
+        ];
+        for form in forms {
+            text.push_str(if library.exports(&form) { " | yes" } else { " | –" });
+        }
+        text.push_str(" |\n");
+    }
+    text
+}
+
+#[test]
+fn the_table_is_what_the_library_does() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/coverage.md");
+    let document = std::fs::read_to_string(&path).expect("docs/coverage.md");
+    let (before, rest) = document.split_once(BEGIN).expect("the table begins");
+    let (there, after) = rest.split_once(END).expect("the table ends");
+    let table = table(&Library::open());
+    if std::env::var_os("FOLDBACK_RENEW_COVERAGE").is_some() {
+        std::fs::write(&path, [before, BEGIN, &table, END, after].concat()).expect("it is written");
+    } else {
+        assert!(
+            there == table,
+            "docs/coverage.md is old; FOLDBACK_RENEW_COVERAGE=1 renews it:\n{table}"
+        );
+    }
+}
+
+/// What tells a program which MPI it has, or what that can do, is not ours to define.
+#[test]
+fn nothing_is_exported_by_which_programs_tell_their_mpi() {
+    let library = Library::open();
+    for name in [
+        "MPI_Get_version",
+        "MPI_Get_library_version",
+        "MPI_Abi_get_version",
+        "MPI_Session_init",
+        "MPI_Comm_create_from_group",
+        "MPI_Send_c",
+        "ompi_mpi_comm_world",
+        "PMPI_Init",
+    ] {
+        // Looked up through the library, so also in what it needs: that must not be an MPI either.
+        assert!(!library.exports(name), "{name} is exported");
+    }
+}

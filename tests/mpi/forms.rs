@@ -1,0 +1,168 @@
+//! Every collective in every form, from every language, amid everything else that a program may do.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::{Job, Mpi, Outcome, Scratch, library, turn};
+
+/// All that foldback takes on.
+const COLLECTIVES: &[&str] = &[
+    "Allreduce",
+    "Reduce",
+    "Bcast",
+    "Barrier",
+    "Allgather",
+    "Allgatherv",
+    "Gather",
+    "Scatter",
+    "Reduce_scatter",
+    "Reduce_scatter_block",
+    "Scan",
+    "Exscan",
+    "Alltoall",
+];
+
+/// A job in which nearly everything that can be folded is.
+fn job(mpi: Mpi, hosts: u32) -> Job {
+    Job::new(mpi, hosts).env("FOLDBACK_MAX_BYTES", "16384").env("FOLDBACK_SETUP_CALLS", "4")
+}
+
+/// Random collectives. `--real-above -1` allows for what real MPIs are known to do wrong with the
+/// calls that are theirs.
+fn random(job: Job, batches: &str, form: &str) -> Outcome {
+    let arguments = ["--batches", batches, "--form", form, "--stall", "60", "--real-above", "-1"];
+    let outcome = job.timeout(300).run("collectives", &arguments);
+    outcome.assert_prints(&format!("collectives: {batches} batches ok"));
+    outcome
+}
+
+fn assert_form_folded(outcome: &Outcome, form: &str) {
+    for collective in COLLECTIVES {
+        let folded = outcome.calls_in_form(collective, form, "fold");
+        assert!(folded > 0, "no {form} {collective} was folded: {:#}", outcome.stats);
+    }
+}
+
+#[test]
+fn blocking_collectives_of_every_kind_are_folded() {
+    let _turn = turn();
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        assert_form_folded(&random(job(mpi, 2), "100", "blocking"), "Blocking");
+    }
+    assert_form_folded(&random(job(Mpi::Open, 3), "100", "blocking"), "Blocking");
+    random(job(Mpi::Open, 2).ranks_per_host(3), "60", "blocking");
+}
+
+#[test]
+fn nonblocking_collectives_of_every_kind_are_folded() {
+    let _turn = turn();
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        assert_form_folded(&random(job(mpi, 2), "100", "nonblocking"), "Nonblocking");
+    }
+    assert_form_folded(&random(job(Mpi::Open, 4), "100", "nonblocking"), "Nonblocking");
+    random(job(Mpi::Open, 2).ranks_per_host(2), "60", "nonblocking");
+}
+
+#[test]
+fn persistent_collectives_are_folded() {
+    let _turn = turn();
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        let outcome = random(job(mpi, 2), "40", "persistent");
+        // MPICH 4 cannot take most others, with or without foldback.
+        for collective in ["Allreduce", "Reduce", "Bcast", "Barrier"] {
+            let folded = outcome.calls_in_form(collective, "Persistent", "fold");
+            assert!(folded > 0, "no persistent {collective}: {:#}", outcome.stats);
+        }
+    }
+    random(job(Mpi::Open, 2).ranks_per_host(2), "30", "persistent");
+}
+
+#[test]
+fn forms_mix_while_frames_are_lost() {
+    let _turn = turn();
+    let faults = ["--loss", "1%", "--dup", "1%", "--reorder", "1%", "--faults-on", "udp"];
+    random(job(Mpi::Open, 3).option(&faults), "60", "any");
+}
+
+#[test]
+fn operations_under_way_go_on_whatever_the_program_does() {
+    let _turn = turn();
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        let outcome = job(mpi, 2).run("zoo", &[]);
+        outcome.assert_prints("zoo: all ok");
+        assert!(outcome.calls_in_form("Allreduce", "Nonblocking", "fold") > 0);
+    }
+    job(Mpi::Open, 4).run("zoo", &[]).assert_prints("zoo: all ok");
+    job(Mpi::Open, 2).ranks_per_host(2).run("zoo", &[]).assert_prints("zoo: all ok");
+}
+
+#[test]
+fn threads_make_collectives_side_by_side() {
+    let _turn = turn();
+    for level in ["multiple", "serialized", "funneled"] {
+        let outcome = job(Mpi::Open, 2).run("threads", &["--level", level]);
+        outcome.assert_prints("threads: all ok");
+        outcome.assert_folded(&["Allreduce"]);
+    }
+    job(Mpi::Mpich, 2).run("threads", &[]).assert_prints("threads: all ok");
+}
+
+/// Callbacks, signals, forks, errno and the floating-point environment.
+#[test]
+fn surroundings_do_no_harm_and_come_to_none() {
+    let _turn = turn();
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        let outcome = job(mpi, 2).run("surroundings", &["--folded"]);
+        outcome.assert_prints("surroundings: all ok");
+        outcome.assert_folded(&["Allreduce"]);
+    }
+}
+
+#[test]
+fn fortran_and_cplusplus_are_folded() {
+    let _turn = turn();
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        for program in ["fortran_mpif", "fortran_use", "fortran_f08", "cxx"] {
+            let outcome = job(mpi, 2).run(program, &[]);
+            outcome.assert_prints(&format!("{program}: all ok"));
+            outcome.assert_folded(&["Allreduce", "Bcast", "Barrier"]);
+            let nonblocking = outcome.calls_in_form("Allreduce", "Nonblocking", "fold");
+            assert!(nonblocking > 0, "{program} on {mpi:?}: {:#}", outcome.stats);
+        }
+    }
+}
+
+/// A C++ program that is linked with foldback, by what `make install` leaves, needs no LD_PRELOAD.
+#[test]
+fn a_program_may_be_linked_with_foldback_instead() {
+    let _turn = turn();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (prefix, program) = (Scratch::new("prefix"), Scratch::new("linked"));
+    let prefix = prefix.path();
+    std::fs::create_dir_all(prefix.join("lib/pkgconfig")).unwrap();
+    std::fs::create_dir_all(prefix.join("include")).unwrap();
+    std::fs::copy(library(), prefix.join("lib/libfoldback.so")).unwrap();
+    std::fs::copy(root.join("include/foldback.h"), prefix.join("include/foldback.h")).unwrap();
+    let description = std::fs::read_to_string(root.join("dist/foldback.pc")).unwrap();
+    let description = description.replace("/usr/local", prefix.to_str().unwrap());
+    std::fs::write(prefix.join("lib/pkgconfig/foldback.pc"), description).unwrap();
+
+    let flags = Command::new("pkg-config")
+        .args(["--cflags", "--libs", "foldback"])
+        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
+        .output()
+        .expect("pkg-config");
+    let flags = String::from_utf8(flags.stdout).unwrap();
+    let built = Command::new("mpicxx.openmpi")
+        .args(["-std=c++17", "-include", "foldback.h", "-o"])
+        .arg(program.path())
+        .arg(root.join("mpi-tests/cxx.cpp"))
+        .args(flags.split_whitespace())
+        .arg(format!("-Wl,-rpath,{}/lib", prefix.display()))
+        .status()
+        .expect("the compiler");
+    assert!(built.success(), "{flags}");
+    let outcome = job(Mpi::Open, 2).option(&["--off"]).run_path(program.path(), &[]);
+    outcome.assert_prints("cxx: all ok");
+    outcome.assert_folded(&["Allreduce"]);
+}
