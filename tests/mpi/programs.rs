@@ -34,11 +34,14 @@ fn several_ranks_a_host_drive_the_real_mpi() {
 fn communicators_of_every_making_work() {
     let _turn = turn();
     for mpi in BOTH {
-        let outcome = Job::new(mpi, hosts(mpi)).run("subcomm", &[]);
+        let outcome = Job::new(mpi, hosts(mpi)).run("subcomm", &["--cycles", "200"]);
         outcome.assert_prints("subcomm: all ok");
         outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
     }
-    let outcome = Job::new(Mpi::Open, 2).ranks_per_host(3).run("subcomm", &[]);
+    let outcome = Job::new(Mpi::Open, 2).run("subcomm", &["--cycles", "1000"]);
+    outcome.assert_prints("1000 cycles");
+    let job = Job::new(Mpi::Open, 2).ranks_per_host(3);
+    let outcome = job.run("subcomm", &["--cycles", "200"]);
     outcome.assert_prints("subcomm: all ok");
 }
 
