@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 FOLDBACK := target/release/foldback
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mpis build lint header test test-quick test-kernels bench demo install clean
+.PHONY: help setup setup-mpis setup-apps build lint header test test-quick test-apps test-kernels bench demo install clean
 
 help: ## this text
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -17,6 +17,9 @@ setup: ## install missing packages (as root; nothing to do if none is missing)
 
 setup-mpis: ## install MPIs that Debian does not have into target/mpis, for the lab and its tests
 	@scripts/setup-mpis.sh
+
+setup-apps: ## install mpi4py with its tests into target/apps, and HPCC and NetPIPE (as root)
+	@scripts/setup-apps.sh
 
 build: setup ## library, command line and MPI test programs
 	$(CARGO) build --release
@@ -28,11 +31,14 @@ lint: setup ## formatting, clippy, generated header, scripts
 header: setup ## renew include/foldback.h from src/capi.rs
 	FOLDBACK_RENEW_HEADER=1 $(CARGO) test --release --test header
 
-test: build ## all tests (as root)
+test: build ## all tests but those of test-apps (as root)
 	@scripts/test.sh all
 
 test-quick: build ## all but those of 100,000 collectives (as root)
 	@scripts/test.sh quick
+
+test-apps: build setup-apps ## programs of others, mpi4py's own tests among them (as root)
+	@scripts/test.sh apps
 
 test-kernels: build ## boot Debian 12's kernel and run the packet fixtures there
 	@scripts/setup.sh kernels

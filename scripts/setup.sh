@@ -5,6 +5,8 @@
 #   scripts/setup.sh            build, tests, benchmarks, demo
 #   scripts/setup.sh kernels    that, and what scripts/test-kernels.sh needs
 #   scripts/setup.sh mpis       that, and what scripts/setup-mpis.sh needs
+#   scripts/setup.sh apps       that, and programs for make test-apps
+#   scripts/setup.sh python     that, and what builds extensions of Python
 set -eu
 
 # BPF: compiler, its headers, and libelf, zlib; libclang for bindgen.
@@ -30,6 +32,8 @@ case "${1-}" in
 '') ;;
 kernels) packages="$packages $kernel_packages" ;;
 mpis) packages="$packages python3-venv" ;;
+apps) packages="$packages hpcc netpipe-openmpi netpipe-mpich2" ;;
+python) packages="$packages python3-venv python3-dev" ;;
 *) die "unknown argument $1" ;;
 esac
 

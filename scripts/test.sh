@@ -2,7 +2,8 @@
 # Runs the tests; the last lines are those of `cargo test`.
 #
 #   scripts/test.sh quick    all but the long ones
-#   scripts/test.sh all      all
+#   scripts/test.sh all      all but mpi4py's own
+#   scripts/test.sh apps     the programs of others, mpi4py's own tests among them
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -16,10 +17,13 @@ quick)
 	cargo test --release
 	;;
 all)
-	cargo test --release -- --include-ignored
+	cargo test --release -- --include-ignored --skip suite_of_mpi4py
+	;;
+apps)
+	cargo test --release --test apps -- --include-ignored --nocapture
 	;;
 *)
-	echo "usage: scripts/test.sh quick|all" >&2
+	echo "usage: scripts/test.sh quick|all|apps" >&2
 	exit 2
 	;;
 esac

@@ -1,0 +1,59 @@
+//! Programs of others, unmodified, in labs of two hosts: with foldback they say the same as without,
+//! and the kernel folds for them.
+//!
+//! `make setup-apps` installs them. Tests of those that are not there say that they are skipped. Those
+//! that take minutes are ignored unless asked for (`make test-apps`).
+
+#[path = "mpi/harness.rs"]
+#[allow(dead_code, reason = "tests/mpi.rs uses the rest")]
+mod harness;
+#[path = "apps/hpcc.rs"]
+mod hpcc;
+#[path = "apps/netpipe.rs"]
+mod netpipe;
+#[path = "apps/osu.rs"]
+mod osu;
+#[path = "apps/python.rs"]
+mod python;
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::PathBuf;
+
+const HOSTS: u32 = 2;
+
+/// Every collective that foldback takes on.
+const ALL: &[&str] = &[
+    "Allreduce",
+    "Reduce",
+    "Bcast",
+    "Barrier",
+    "Allgather",
+    "Allgatherv",
+    "Gather",
+    "Scatter",
+    "Reduce_scatter",
+    "Reduce_scatter_block",
+    "Scan",
+    "Exscan",
+    "Alltoall",
+];
+
+/// Said past the test harness, which would keep it from whoever looks at a success.
+fn skip(what: &str) {
+    let _ = writeln!(std::io::stderr(), "apps: {what}, so its tests are skipped");
+}
+
+/// A program of Debian's; if there is none, says so.
+fn debian(name: &str) -> Option<PathBuf> {
+    let found = in_path(name.as_ref());
+    if found.is_none() {
+        skip(&format!("{name} is not installed (make setup-apps)"));
+    }
+    found
+}
+
+fn in_path(name: &OsStr) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
+}
