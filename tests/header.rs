@@ -79,6 +79,19 @@ const OTHERS: &[&str] = &[
     "startall",
 ];
 
+/// Persistent collectives that are passed on.
+const PASSED_ON: &[&str] = &[
+    "MPI_Gatherv_init",
+    "MPI_Scatterv_init",
+    "MPI_Alltoallv_init",
+    "MPI_Alltoallw_init",
+    "MPI_Neighbor_allgather_init",
+    "MPI_Neighbor_allgatherv_init",
+    "MPI_Neighbor_alltoall_init",
+    "MPI_Neighbor_alltoallv_init",
+    "MPI_Neighbor_alltoallw_init",
+];
+
 /// Whether a symbol is foldback's own, or a function of C or Fortran that it takes on.
 fn is_hook(name: &str) -> bool {
     let collective = |rest: &str| {
@@ -88,6 +101,9 @@ fn is_hook(name: &str) -> bool {
             forms.iter().any(|form| rest == form)
         })
     };
+    if PASSED_ON.contains(&name) {
+        return true;
+    }
     let function = |rest: &str| collective(rest) || OTHERS.contains(&rest);
     // Fortran's names end with an underscore, C's are capitalised.
     if let Some(rest) = name.strip_suffix('_') {

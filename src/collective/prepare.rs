@@ -221,6 +221,23 @@ impl Counts {
         // SAFETY: as above.
         (!self.displs.is_null()).then(|| unsafe { Self::at(self.displs, self.wide, rank) as isize })
     }
+
+    /// Copies for a call that outlives the program's arrays. The result points into the copies.
+    ///
+    /// # Safety
+    /// The arrays have `ranks` elements.
+    pub unsafe fn copy(&self, ranks: usize) -> (Self, [Vec<i64>; 2]) {
+        let copy = |array: *const c_void| {
+            // SAFETY: the caller's promise.
+            (0..ranks).map(|rank| unsafe { Self::at(array, self.wide, rank) }).collect::<Vec<_>>()
+        };
+        let counts = copy(self.counts);
+        let displs = if self.displs.is_null() { Vec::new() } else { copy(self.displs) };
+        let displs_copy =
+            if displs.is_empty() { std::ptr::null() } else { displs.as_ptr().cast::<c_void>() };
+        let copies = Self { counts: counts.as_ptr().cast(), displs: displs_copy, wide: true };
+        (copies, [counts, displs])
+    }
 }
 
 /// A job in the making.

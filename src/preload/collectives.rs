@@ -3,7 +3,9 @@
 //! MPI-4.1 chapter 6. One line of the table at the end makes all forms of a collective.
 #![allow(unsafe_code)]
 
+use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use super::fortran::{Binding, Fortran, no_function, store};
 use crate::mpi::pmpi::{Handle, Optional};
@@ -54,6 +56,19 @@ trait Narrow {
     /// `None`: it does not fit. `ranks`: length of arrays.
     fn narrow(self, ranks: usize) -> Option<Self::Held>;
     fn pass(held: &Self::Held) -> Self::Plain;
+    /// What must stay until the request is complete.
+    fn keep(_: Self::Held) -> Option<Vec<c_int>> {
+        None
+    }
+}
+
+/// Keeps narrowed arrays until their request is complete: at the latest when there is another request of
+/// its name. So there are never more than there ever were requests at a time.
+fn keep_until_over(request: u64, arrays: Vec<Vec<c_int>>) {
+    static KEPT: LazyLock<Mutex<HashMap<u64, Vec<Vec<c_int>>>>> = LazyLock::new(Mutex::default);
+    if !arrays.is_empty() {
+        KEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(request, arrays);
+    }
 }
 
 impl Narrow for i64 {
@@ -80,6 +95,9 @@ macro_rules! narrow_array {
             fn pass(held: &Vec<c_int>) -> *const c_int {
                 held.as_ptr()
             }
+            fn keep(held: Vec<c_int>) -> Option<Vec<c_int>> {
+                Some(held)
+            }
         }
     )*};
 }
@@ -101,11 +119,20 @@ macro_rules! same_when_narrow {
     )*};
 }
 
-same_when_narrow!(*const std::ffi::c_void, *mut std::ffi::c_void, *mut u64, c_int, Handle);
+same_when_narrow!(*const std::ffi::c_void, *mut std::ffi::c_void, c_int, Handle);
 
 /// Number of ranks, for arrays that have to be copied.
 fn ranks(comm: Handle) -> usize {
     runtime::get().map_or(0, |runtime| runtime.mpi.size(comm))
+}
+
+/// The request that the real MPI has made.
+///
+/// # Safety
+/// `request` is the program's.
+unsafe fn made(request: *const u64) -> u64 {
+    // SAFETY: the caller's promise; it is of the width of this MPI's handles.
+    runtime::get().map_or(0, |runtime| unsafe { runtime.mpi.abi.request_at(request.cast(), 0) })
 }
 
 /// One exported function: `export`, which dispatches `call` and else calls the `real` one, or does
@@ -156,16 +183,30 @@ macro_rules! missing {
 
 /// Passes a call of a large form on by the plain one, of an MPI that has no large forms.
 macro_rules! narrow {
-    ($function:ident, $ranks:expr, [$($arg:ident: $type:ty),*]) => {{
-        let ranks = $ranks;
-        $(let Some($arg) = Narrow::narrow($arg, ranks) else { return ERR_COUNT };)*
-        let _ = ranks;
-        match super::plain::real::$function.get() {
-            // SAFETY: passed on with the same meaning.
-            Some(real) => unsafe { real($(<$type as Narrow>::pass(&$arg)),*) },
-            None => missing!(stringify!($function)),
-        }
+    ($real:expr, $name:expr, $comm:ident, [$($arg:ident: $type:ty),*], [$($extra:ident),*]) => {{
+        let ranks = ranks($comm);
+        $(let Some($arg) = <$type as Narrow>::narrow($arg, ranks) else { return ERR_COUNT };)*
+        let Some(real) = $real.get() else { missing!($name) };
+        // SAFETY: passed on with the same meaning.
+        let code = unsafe { real($(<$type as Narrow>::pass(&$arg),)* $($extra),*) };
+        narrow!(@keep code, [$($arg: $type),*], [$($extra),*]);
+        code
     }};
+    (@keep $code:ident, [$($arg:ident: $type:ty),*], []) => {};
+    (@keep $code:ident, [$($arg:ident: $type:ty),*], [$request:ident]) => {
+        narrow!(@keep_for $request, $code, [$($arg: $type),*])
+    };
+    (@keep $code:ident, [$($arg:ident: $type:ty),*], [$info:ident, $request:ident]) => {
+        narrow!(@keep_for $request, $code, [$($arg: $type),*])
+    };
+    (@keep_for $request:ident, $code:ident, [$($arg:ident: $type:ty),*]) => {
+        if $code == 0 {
+            let arrays = [$(<$type as Narrow>::keep($arg)),*];
+            // SAFETY: the real MPI has just written it.
+            let request = unsafe { made(&raw const *$request) };
+            keep_until_over(request, arrays.into_iter().flatten().collect());
+        }
+    };
 }
 
 /// What an argument of Fortran's is in C. Shadows it in the code that follows.
@@ -294,8 +335,8 @@ macro_rules! fortran_collective {
     };
 }
 
-/// All forms of a collective: blocking and non-blocking ones; where `large` says so, with large counts
-/// too; where `persistent` says so, persistent ones too. `$lower` is the name as it comes after "MPI_I".
+/// All forms of a collective: blocking, non-blocking and persistent ones; and those with large counts, if
+/// `$forms` says that it has a `count`. `$lower` is the name as it comes after "MPI_I".
 macro_rules! collective {
     (
         $lower:ident = $name:ident ($($arg:ident: $type:ident),*), $comm:ident, $forms:tt, $call:expr
@@ -324,13 +365,12 @@ macro_rules! collective {
                 );
             }
             fortran_collective!($lower ($($arg: $type),*), $call);
-            collective!(@persistent $forms $name ($($arg: $type),*), $call);
+            collective!(@persistent $name ($($arg: $type),*), $call);
             collective!(@large $forms $lower $name ($($arg: $type),*), $comm, $call);
         }
     };
-    (@persistent [large] $($rest:tt)*) => {};
     (
-        @persistent $forms:tt $name:ident ($($arg:ident: $type:ident),*), $call:expr
+        @persistent $name:ident ($($arg:ident: $type:ident),*), $call:expr
     ) => {
         /// `MPI_…_init`; and by the name that it has in Open MPI 4.
         pub mod persistent {
@@ -360,66 +400,43 @@ macro_rules! collective {
             );
         }
     };
-    (@large [persistent] $($rest:tt)*) => {};
+    (@large [] $($rest:tt)*) => {};
     (
-        @large $forms:tt $lower:ident $name:ident ($($arg:ident: $type:ident),*), $comm:ident,
+        @large [count] $lower:ident $name:ident ($($arg:ident: $type:ident),*), $comm:ident,
         $call:expr
     ) => {
         pub mod large {
-            use super::super::{ERR_COUNT, Narrow, Optional, ranks, symbol};
+            use super::super::{ERR_COUNT, Narrow, Optional, keep_until_over, made, ranks, symbol};
             use super::super::large::*;
+            use super::{persistent as plain_persistent, plain as plain_forms};
             use crate::collective::{Call, Collective, Form, Side};
             use std::ffi::c_int;
 
             pub mod real {
                 use super::*;
                 real!(blocking = concat!("PMPI_", stringify!($name), "_c\0"), "\0", [$($type),*]);
-            }
-            function!(
-                blocking = concat!("MPI_", stringify!($name), "_c"), Blocking,
-                [$($arg: $type),*], std::ptr::null_mut(), $call,
-                narrow!(blocking, ranks($comm), [$($arg: $type),*])
-            );
-        }
-        collective!(@large_more $forms $lower $name ($($arg: $type),*), $call);
-    };
-    (@large_more [large] $($rest:tt)*) => {};
-    (
-        @large_more $forms:tt $lower:ident $name:ident ($($arg:ident: $type:ident),*), $call:expr
-    ) => {
-        /// Not of those with arrays: where there are no large forms, copies would have to be kept.
-        pub mod large_nonblocking {
-            use super::super::{ERR_COUNT, Narrow, Optional, symbol};
-            use super::super::large::*;
-            use crate::collective::{Call, Collective, Form, Side};
-            use std::ffi::c_int;
-
-            pub mod real {
-                use super::*;
                 real!(nonblocking = concat!("PMPI_I", stringify!($lower), "_c\0"), "\0",
                     [$($type,)* *mut u64]);
                 real!(standard = concat!("PMPI_", stringify!($name), "_init_c\0"), "\0",
                     [$($type,)* Info, *mut u64]);
             }
             function!(
+                blocking = concat!("MPI_", stringify!($name), "_c"), Blocking,
+                [$($arg: $type),*], std::ptr::null_mut(), $call,
+                narrow!(plain_forms::real::blocking, concat!("MPI_", stringify!($name)), $comm,
+                    [$($arg: $type),*], [])
+            );
+            function!(
                 nonblocking = concat!("MPI_I", stringify!($lower), "_c"), Nonblocking,
                 [$($arg: $type,)* request: *mut u64], request, $call,
-                narrow!(nonblocking, 0, [$($arg: $type,)* request: *mut u64])
+                narrow!(plain_forms::real::nonblocking, concat!("MPI_I", stringify!($lower)), $comm,
+                    [$($arg: $type),*], [request])
             );
             function!(
                 standard = concat!("MPI_", stringify!($name), "_init_c"), Persistent,
                 [$($arg: $type,)* info: Info, request: *mut u64], request, $call,
-                {
-                    use super::persistent as plain_persistent;
-                    $(let Some($arg) = Narrow::narrow($arg, 0) else { return ERR_COUNT };)*
-                    match plain_persistent::real::standard.get() {
-                        // SAFETY: passed on with the same meaning.
-                        Some(real) => unsafe {
-                            real($(<$type as Narrow>::pass(&$arg),)* info, request)
-                        },
-                        None => missing!(concat!("MPI_", stringify!($name), "_init")),
-                    }
-                }
+                narrow!(plain_persistent::real::standard, concat!("MPI_", stringify!($name), "_init"),
+                    $comm, [$($arg: $type),*], [info, request])
             );
         }
     };
@@ -455,33 +472,33 @@ macro_rules! movement {
 
 collective!(allreduce = Allreduce(
     send: Buf, recv: MutBuf, count: Count, datatype: Type, op: Op, comm: Comm
-), comm, [large persistent],
+), comm, [count],
 reduction!(Allreduce, send, Side::new(recv, count, datatype), op, 0, comm));
 
 collective!(reduce = Reduce(
     send: Buf, recv: MutBuf, count: Count, datatype: Type, op: Op, root: Root, comm: Comm
-), comm, [large persistent],
+), comm, [count],
 reduction!(Reduce, send, Side::new(recv, count, datatype), op, root, comm));
 
 collective!(bcast = Bcast(
     data: MutBuf, count: Count, datatype: Type, root: Root, comm: Comm
-), comm, [large persistent],
+), comm, [count],
 movement!(Bcast, Side::NONE, Side::new(data, count, datatype), root, comm));
 
-collective!(barrier = Barrier(comm: Comm), comm, [persistent],
+collective!(barrier = Barrier(comm: Comm), comm, [],
 movement!(Barrier, Side::NONE, Side::NONE, 0, comm));
 
 collective!(allgather = Allgather(
     send: Buf, send_count: Count, send_type: Type,
     recv: MutBuf, recv_count: Count, recv_type: Type, comm: Comm
-), comm, [large persistent],
+), comm, [count],
 movement!(Allgather, Side::new(send, send_count, send_type),
     Side::new(recv, recv_count, recv_type), 0, comm));
 
 collective!(allgatherv = Allgatherv(
     send: Buf, send_count: Count, send_type: Type,
     recv: MutBuf, counts: Counts, displs: Displs, recv_type: Type, comm: Comm
-), comm, [large],
+), comm, [count],
 movement!(Allgatherv, Side::new(send, send_count, send_type),
     Side::each(recv, crate::collective::Counts { counts: counts.cast(), displs: displs.cast(), wide: WIDE }, recv_type),
     0, comm));
@@ -489,42 +506,42 @@ movement!(Allgatherv, Side::new(send, send_count, send_type),
 collective!(gather = Gather(
     send: Buf, send_count: Count, send_type: Type,
     recv: MutBuf, recv_count: Count, recv_type: Type, root: Root, comm: Comm
-), comm, [large persistent],
+), comm, [count],
 movement!(Gather, Side::new(send, send_count, send_type),
     Side::new(recv, recv_count, recv_type), root, comm));
 
 collective!(scatter = Scatter(
     send: Buf, send_count: Count, send_type: Type,
     recv: MutBuf, recv_count: Count, recv_type: Type, root: Root, comm: Comm
-), comm, [large persistent],
+), comm, [count],
 movement!(Scatter, Side::new(send, send_count, send_type),
     Side::new(recv, recv_count, recv_type), root, comm));
 
 collective!(reduce_scatter = Reduce_scatter(
     send: Buf, recv: MutBuf, counts: Counts, datatype: Type, op: Op, comm: Comm
-), comm, [large],
+), comm, [count],
 reduction!(Reduce_scatter, send,
     Side::each(recv, crate::collective::Counts { counts: counts.cast(), displs: std::ptr::null(), wide: WIDE }, datatype),
     op, 0, comm));
 
 collective!(reduce_scatter_block = Reduce_scatter_block(
     send: Buf, recv: MutBuf, count: Count, datatype: Type, op: Op, comm: Comm
-), comm, [large persistent],
+), comm, [count],
 reduction!(Reduce_scatter_block, send, Side::new(recv, count, datatype), op, 0, comm));
 
 collective!(scan = Scan(
     send: Buf, recv: MutBuf, count: Count, datatype: Type, op: Op, comm: Comm
-), comm, [large persistent],
+), comm, [count],
 reduction!(Scan, send, Side::new(recv, count, datatype), op, 0, comm));
 
 collective!(exscan = Exscan(
     send: Buf, recv: MutBuf, count: Count, datatype: Type, op: Op, comm: Comm
-), comm, [large persistent],
+), comm, [count],
 reduction!(Exscan, send, Side::new(recv, count, datatype), op, 0, comm));
 
 collective!(alltoall = Alltoall(
     send: Buf, send_count: Count, send_type: Type,
     recv: MutBuf, recv_count: Count, recv_type: Type, comm: Comm
-), comm, [large persistent],
+), comm, [count],
 movement!(Alltoall, Side::new(send, send_count, send_type),
     Side::new(recv, recv_count, recv_type), 0, comm));

@@ -8,6 +8,7 @@
 mod collectives;
 mod fortran;
 pub mod lifecycle;
+mod passed_on;
 mod waits;
 
 use std::ffi::{c_int, c_void};

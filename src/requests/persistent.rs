@@ -20,14 +20,17 @@ use crate::runtime::Communicator;
 
 /// A collective that may be started.
 pub struct Persistent {
-    /// What it does, with datatypes of our own.
+    /// What it does, with datatypes and arrays of our own.
     pub call: Call,
     /// What may be said of that without its group.
     pub admitted: Admitted,
     /// Its group.
     pub group: Arc<Communicator>,
     tag: c_int,
-    copies: Vec<Handle>,
+    /// Datatypes of `call`.
+    types: Vec<Handle>,
+    /// Arrays of `call`, which points at them.
+    _arrays: Vec<[Vec<i64>; 2]>,
 }
 
 // SAFETY: the pointers are to buffers that the program leaves alone while the collective is active.
@@ -81,14 +84,20 @@ impl Requests {
         group: Arc<Communicator>,
         request: *mut c_void,
     ) {
-        let mut copies = Vec::new();
+        let (mut types, mut arrays) = (Vec::new(), Vec::new());
         let mut own = |side: &mut Side| {
-            // The program may free its datatypes as soon as this returns.
+            // The program may free its datatypes as soon as this returns; mpi4py lets go of its arrays too.
+            if let Some(counts) = &mut side.counts {
+                // SAFETY: the program's arrays, with an element for each rank.
+                let (copy, array) = unsafe { counts.copy(mpi.size(call.comm)) };
+                *counts = copy;
+                arrays.push(array);
+            }
             if mpi.abi.datatype(side.datatype).is_none()
                 && let Some(copy) = mpi.copy_type(side.datatype)
             {
                 side.datatype = copy;
-                copies.push(copy);
+                types.push(copy);
             }
         };
         let (send, recv) = call.significant(rank, mpi.abi.in_place);
@@ -109,7 +118,10 @@ impl Requests {
         let (true, Some(tag)) = (made, tag) else { super::no_request(mpi) };
         // SAFETY: just written.
         let handle = unsafe { mpi.abi.request_at(request, 0) };
-        table.insert(handle, Arc::new(Persistent { call, admitted, group, tag, copies }));
+        table.insert(
+            handle,
+            Arc::new(Persistent { call, admitted, group, tag, types, _arrays: arrays }),
+        );
         self.persistent.count.store(table.len(), Ordering::Relaxed);
     }
 
@@ -119,7 +131,7 @@ impl Requests {
         let persistent = table.remove(&request)?;
         self.persistent.count.store(table.len(), Ordering::Relaxed);
         drop(table);
-        persistent.copies.iter().for_each(|copy| mpi.free_type(*copy));
+        persistent.types.iter().for_each(|copy| mpi.free_type(*copy));
         Some(Arc::clone(&persistent.group))
     }
 }
