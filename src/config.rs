@@ -45,6 +45,13 @@ const MAX_BYTES: [usize; COLLECTIVES] = {
     const CHUNK: usize = FB_CHUNK_BYTES as usize;
     let mut most = [CHUNK; COLLECTIVES];
     most[Collective::Allreduce as usize] = 4096;
+    most[Collective::Allgather as usize] = 8192;
+    most[Collective::Allgatherv as usize] = 4096;
+    most[Collective::Reduce_scatter as usize] = 2048;
+    most[Collective::Reduce_scatter_block as usize] = 2048;
+    most[Collective::Scan as usize] = 2048;
+    most[Collective::Exscan as usize] = 2048;
+    most[Collective::Alltoall as usize] = 8192;
     most[Collective::Barrier as usize] = usize::MAX;
     most
 };
@@ -122,6 +129,15 @@ fn parse<T: FromStr>(name: &str, text: &str, form: &str) -> Result<T, String> {
 const MAX_BYTES_FORM: &str =
     "a number of bytes, or a list such as allreduce=65536,reduce=65536,bcast=32768";
 
+/// The variable by which this job asks its MPI to survive the end of a rank: Open MPI's, which its
+/// `mpirun --with-ft ulfm` sets, or MPICH's. Nobody who waits for a frame would learn of such an end.
+pub fn fault_tolerance(variable: impl Fn(&str) -> Option<String>) -> Option<&'static str> {
+    let on = |text: String| matches!(text.to_lowercase().as_str(), "1" | "true" | "yes" | "on");
+    ["OMPI_MCA_mpi_ft_enable", "MPIR_CVAR_ENABLE_FT"]
+        .into_iter()
+        .find(|name| variable(name).is_some_and(on))
+}
+
 fn max_bytes(text: &str) -> Option<[usize; COLLECTIVES]> {
     if let Ok(bytes) = text.parse() {
         return Some([bytes; COLLECTIVES]);
@@ -174,6 +190,17 @@ mod tests {
 
     fn read(name: &'static str, value: &'static str) -> Result<Config, String> {
         Config::read(|asked| (asked == name).then(|| value.to_owned()))
+    }
+
+    #[test]
+    fn jobs_that_survive_a_rank_are_told_by_what_asks_for_it() {
+        let asks = |value: &'static str| {
+            fault_tolerance(|name| (name == "OMPI_MCA_mpi_ft_enable").then(|| value.to_owned()))
+        };
+        assert_eq!(asks("1"), Some("OMPI_MCA_mpi_ft_enable"));
+        assert_eq!(asks("true"), Some("OMPI_MCA_mpi_ft_enable"));
+        assert_eq!(asks("0"), None);
+        assert_eq!(fault_tolerance(|_| None), None);
     }
 
     #[test]

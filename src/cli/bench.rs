@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 
 use crate::lab::launch::Mpi;
+use crate::lab::settings::Rate;
 use measure::{Bench, Folded, Mode};
 use samples::Samples;
 
@@ -41,6 +42,10 @@ pub struct Args {
     #[arg(long, value_name = "N,...", value_delimiter = ',',
           value_parser = clap::value_parser!(u64).range(2..=64))]
     hosts: Vec<u64>,
+
+    /// Speed of every link, in each direction, such as 1gbit [default: as fast as it goes]
+    #[arg(long)]
+    rate: Option<Rate>,
 
     /// Collectives, such as allreduce or, with --overlap, iallreduce [default: all]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
@@ -117,6 +122,9 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
             folded.reasons()
         );
     }
+    if let Some(rate) = &args.rate {
+        machine.push(format!("links shaped to {}", rate.text));
+    }
     if args.lift {
         machine.push("with foldback, all sizes that can be folded were (--lift)".to_owned());
     }
@@ -188,6 +196,7 @@ fn measure_all(args: &Args) -> Result<(Samples, Folded)> {
             .flat_map(|(name, value)| [name.to_owned(), value.to_owned()])
             .collect(),
         mpi: args.mpi,
+        rate: args.rate.clone(),
         lift: args.lift,
         timeout: args.timeout,
     };

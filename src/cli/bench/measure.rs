@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 
 use crate::lab::launch::Mpi;
+use crate::lab::settings::Rate;
 
 /// With or without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +42,8 @@ pub struct Bench {
     pub program: PathBuf,
     pub arguments: Vec<String>,
     pub mpi: Mpi,
+    /// Of the links.
+    pub rate: Option<Rate>,
     /// Without limits on what is folded.
     pub lift: bool,
     pub timeout: u64,
@@ -64,6 +67,7 @@ impl Bench {
             .args(["lab", "run", "--private", "--mpi", self.mpi.name()])
             .args(["--hosts", &hosts.to_string(), "--timeout", &self.timeout.to_string()])
             .args((mode == Mode::Mpi).then_some("--off"))
+            .args(self.rate.iter().flat_map(|rate| ["--rate", &rate.text]))
             .arg("--")
             .arg(&self.program)
             .args(&self.arguments)
