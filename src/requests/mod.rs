@@ -30,6 +30,9 @@ use crate::runtime::Communicator;
 /// Pause of the thread between two looks: short beside a computation that is worth overlapping, and
 /// long beside the 10 us that a look takes.
 const PAUSE: Duration = Duration::from_micros(500);
+/// For how long it goes on looking when nothing is under way: to wake it takes the program a system call
+/// and a CPU a change of threads, each time a collective is started.
+const LINGER: Duration = Duration::from_millis(10);
 /// Tags of the messages that complete requests: non-blocking collectives take turns with these,
 /// persistent ones keep one of those. All are below 32767, which every MPI has (MPI-4.1 section 9.1.2).
 const TAGS: u32 = 16_384;
@@ -142,15 +145,18 @@ impl Requests {
     }
 
     fn help(&self) {
+        let mut used = Instant::now();
         loop {
             if self.any() {
-                thread::sleep(PAUSE);
+                used = Instant::now();
                 if let Ok(pending) = self.pending.try_lock() {
                     poll(&pending);
                 }
-            } else {
+            } else if used.elapsed() > LINGER {
                 thread::park();
+                used = Instant::now();
             }
+            thread::sleep(PAUSE);
         }
     }
 
