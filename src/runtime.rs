@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::collective::finish::SUCCESS;
 use crate::collective::prepare::{Admitted, admit, prepare};
 use crate::collective::{Call, Form};
-use crate::config::Config;
+use crate::config::{Config, fault_tolerance};
 use crate::group::Group;
 use crate::mpi::Mpi;
 use crate::mpi::abi::Family;
@@ -144,6 +144,10 @@ impl Runtime {
         let logger = env_logger::Env::new().filter_or("FOLDBACK_LOG", "warn");
         // The program may log by the same crate.
         let _ = env_logger::Builder::from_env(logger).try_init();
+        if let Some(name) = fault_tolerance(|name| std::env::var(name).ok()) {
+            log::warn!("everything is passed through: this job may lose ranks ({name})");
+            return None;
+        }
         match Mpi::load() {
             Ok(mpi) => Some(Self {
                 mpi,
@@ -310,6 +314,7 @@ impl Runtime {
         let comm = self.mpi.abi.handle(call.comm);
         let setup_calls = config.shared.setup_calls;
         let set_up = || self.try_set_up(comm, running);
+        self.unless_revoked(call, communicator)?;
         let mut group = Self::group_for(communicator, setup_calls, set_up)?;
         let group = group.as_mut().ok_or(Reason::NoGroup)?;
         // SAFETY: the program's buffers stay until this returns.
@@ -327,6 +332,16 @@ impl Runtime {
         }
     }
 
+    /// Refuses a communicator that is revoked (ULFM), for good. Those who wait on it already are not
+    /// told: nor are they by Open MPI, but in jobs that may lose ranks, which foldback leaves alone.
+    #[inline]
+    fn unless_revoked(&self, call: &Call, communicator: &Communicator) -> Result<(), Reason> {
+        if !self.mpi.is_revoked(call.comm) {
+            return Ok(());
+        }
+        Err(*communicator.declined.get_or_init(|| Reason::Revoked))
+    }
+
     /// SAFETY of callers: the arguments are the program's.
     unsafe fn start(
         &'static self,
@@ -336,6 +351,7 @@ impl Runtime {
         communicator: &Arc<Communicator>,
         open: impl FnOnce() -> Open,
     ) -> Result<c_int, Reason> {
+        self.unless_revoked(call, communicator)?;
         let mut group = communicator.existing_group()?;
         let group = group.as_mut().ok_or(Reason::NotYet)?;
         // SAFETY: the program leaves its buffers alone until the request is complete; of a refused call

@@ -38,6 +38,8 @@ reasons! {
     Intercommunicator = "intercommunicator",
     /// With ranks that another job, or MPI_Comm_spawn, has started.
     Foreign = "ranks from outside MPI_COMM_WORLD",
+    /// MPIX_Comm_revoke was called on it.
+    Revoked = "revoked communicator",
     /// Not an integer type that the kernel folds.
     Datatype = "datatype",
     /// Not an op that the kernel folds, or not on this type.

@@ -10,7 +10,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
 use abi::Abi;
-use pmpi::{Handle, Pmpi};
+use pmpi::{Handle, Optional, Pmpi};
 use types::Shape;
 
 use crate::stats::Reason;
@@ -121,6 +121,18 @@ impl Mpi {
         // SAFETY: as above.
         let code = unsafe { (self.pmpi.comm_test_inter)(comm, &raw mut flag) };
         code != 0 || flag != 0
+    }
+
+    /// Whether `comm` is revoked: Open MPI 5 tells (ULFM), the others are not asked.
+    #[inline]
+    pub fn is_revoked(&self, comm: Handle) -> bool {
+        static IS_REVOKED: Optional<unsafe extern "C" fn(Handle, *mut c_int) -> c_int> =
+            // SAFETY: the type that the MPI's header gives it.
+            unsafe { Optional::new(c"PMPIX_Comm_is_revoked") };
+        let Some(is_revoked) = IS_REVOKED.get() else { return false };
+        let mut flag: c_int = 0;
+        // SAFETY: a live communicator.
+        unsafe { is_revoked(comm, &raw mut flag) == 0 && flag != 0 }
     }
 
     /// Whether all ranks of `comm` are of MPI_COMM_WORLD: of those alone is it known that foldback is

@@ -98,6 +98,17 @@ fn foldback_off_folds_nothing() {
     assert_eq!(outcome.calls("Allreduce", "fold"), 0);
 }
 
+/// Whoever waits for a frame does not learn that a rank is gone.
+#[test]
+fn jobs_that_may_lose_ranks_are_left_to_mpi() {
+    let _turn = turn();
+    let job = Job::new(Mpi::Open, 2).option(&["-x", "OMPI_MCA_mpi_ft_enable=1"]);
+    let outcome = job.run("histogram", &[]);
+    outcome.assert_prints("histogram: OK");
+    assert!(outcome.stats.is_null(), "foldback was there: {:#}", outcome.stats);
+    assert!(outcome.stderr.contains("OMPI_MCA_mpi_ft_enable"), "{}", outcome.stderr);
+}
+
 /// `foldback run` on this one host: nothing to fold, but the library is there and counts.
 #[test]
 fn either_launcher_gets_the_library_to_the_ranks() {
