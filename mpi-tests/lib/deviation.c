@@ -1,18 +1,37 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 #include "deviation.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "operation.h"
 
-static bool family(const char *name)
+static const char *version(void)
 {
-	static char version[MPI_MAX_LIBRARY_VERSION_STRING];
+	static char text[MPI_MAX_LIBRARY_VERSION_STRING];
 	int length;
 
-	if (!*version)
-		MPI_Get_library_version(version, &length);
-	return !strncmp(version, name, strlen(name));
+	if (!*text)
+		MPI_Get_library_version(text, &length);
+	return text;
+}
+
+static bool family(const char *name)
+{
+	return !strncmp(version(), name, strlen(name));
+}
+
+/* Intel's is made of it. */
+static bool of_mpich(void)
+{
+	return family("MPICH") || family("Intel(R) MPI");
+}
+
+static bool mpich_4(void)
+{
+	int major;
+
+	return sscanf(version(), "MPICH Version: %d", &major) == 1 && major == 4;
 }
 
 /* What is wrong with this operation on integers of this type, whatever the collective. */
@@ -29,7 +48,7 @@ static const char *wrong_operation(enum op op, const struct type *type)
 		if (compares && type->handle == MPI_UNSIGNED_LONG)
 			return "MPI_UNSIGNED_LONG is compared as signed";
 	}
-	if (family("MPICH") && compares && !type->is_signed)
+	if (mpich_4() && compares && !type->is_signed)
 		return "unsigned integers are compared as signed";
 	return NULL;
 }
@@ -52,7 +71,7 @@ const char *deviation_break(const struct plan *plan)
 		if (plan->collective == BCAST && plan->signature == SIGNATURE_MIXED && bytes > 2000)
 			return "a large Bcast whose datatype differs between ranks fails or hangs";
 	}
-	if (family("MPICH")) {
+	if (of_mpich()) {
 		/* It reads from the address MPI_IN_PLACE. */
 		if (plan->collective == REDUCE && plan->in_place && plan->root && bytes > 2048)
 			return "a Reduce in place of more than 2 KiB to another root than 0 "
@@ -125,13 +144,18 @@ const char *deviation_call_break(const struct call *call)
 {
 	if (family("Open MPI"))
 		return breaks_open_mpi(call);
-	return family("MPICH") ? breaks_mpich(call) : NULL;
+	return of_mpich() ? breaks_mpich(call) : NULL;
 }
 
 bool deviation_inactive(void)
 {
 	/* MPI_Testall even fails with them. */
-	return family("MPICH");
+	return of_mpich();
+}
+
+bool deviation_get_status(void)
+{
+	return of_mpich() && !mpich_4();
 }
 
 bool deviation_free(void)

@@ -110,7 +110,9 @@ static void one_by_one(struct set *set, enum way way, struct random *local)
 		MPI_Status *status = set->with_statuses ? &set->statuses[i] : MPI_STATUS_IGNORE;
 		int flag = 0;
 
-		if (way == GET_STATUS)
+		bool asks = !(set->what[i].persistent && deviation_get_status());
+
+		if (way == GET_STATUS && asks)
 			while (!flag)
 				MPI_Request_get_status(set->handles[i], &flag, MPI_STATUS_IGNORE);
 		if (way == TEST)
