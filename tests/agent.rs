@@ -22,7 +22,9 @@ use foldback::agent::{
     Versions,
 };
 use foldback::bindings::{FB_KIND_HELLO, FB_UDP_PORT, FB_WIRE_MAGIC, FB_WIRE_VERSION};
-use foreign::{map_exists, maps_of, program_exists, program_name, tcx_programs, touch_cells};
+use foreign::{
+    map_exists, map_id, maps_of, program_exists, program_name, tcx_programs, touch_cells,
+};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, socket,
 };
@@ -181,6 +183,27 @@ fn groups_of_a_window_of_any_size_fit_up_to_the_users_limit() {
         assert_eq!(client.create_group(&large(3)).unwrap_err().kind(), ErrorKind::Limit);
         drop(held);
         eventually("the kernel frees the cells", || client.create_group(&large(4)).is_ok());
+    });
+}
+
+/// Cells are taken out of the kernel many at a time.
+#[test]
+fn groups_that_come_and_go_do_not_pile_up() {
+    in_namespace(|| {
+        let (_agent, client) = embedded(Options::default());
+        let kept = client.create_group(&spec(1000)).unwrap();
+        let mut maps = Vec::new();
+        for token in 1..=100 {
+            let group = client.create_group(&spec(token)).unwrap();
+            maps.push(map_id(group.cells.as_fd()));
+            client.destroy_group(group.slot).unwrap();
+        }
+        let left = || maps.iter().filter(|map| map_exists(**map)).count();
+        eventually("most cells are gone", || left() <= 16);
+        // All of them with the last group.
+        client.destroy_group(kept.slot).unwrap();
+        drop(client);
+        eventually("all cells are gone", || left() == 0);
     });
 }
 

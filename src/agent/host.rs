@@ -1,6 +1,6 @@
 //! The agent's state of one host: programs, interfaces, groups. Knows nothing of sockets.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -12,10 +12,11 @@ use crate::agent::interface::{self, Interface};
 use crate::agent::ledger::Ledger;
 use crate::agent::options::Options;
 use crate::agent::owner::Owner;
-use crate::agent::programs::{Programs, cell_bytes};
+use crate::agent::programs::{CellMap, Programs, cell_bytes};
 use crate::agent::protocol::{
     GROUPS_PER_PAGE, GroupReply, GroupStatus, GroupsReply, InterfaceReply, InterfaceStatus, Status,
 };
+use crate::agent::slots::Slots;
 use crate::agent::socket::Peer;
 use crate::agent::spec::{GroupSpec, max_chunk_bytes};
 use crate::agent::sweep::sweep;
@@ -40,8 +41,7 @@ struct GroupRecord {
 pub(crate) struct Host {
     options: Options,
     groups: BTreeMap<u32, GroupRecord>,
-    /// Slots that are free; the one that has been so for longest is handed out first.
-    free: VecDeque<u32>,
+    slots: Slots,
     ledger: Ledger,
     /// By the interface's index.
     attachments: BTreeMap<u32, Attachment>,
@@ -53,11 +53,12 @@ impl Host {
     /// Clears away what a killed agent left, and loads the programs.
     pub(crate) fn new(options: Options) -> Result<Self> {
         sweep();
+        let programs = Programs::load(options.port)?;
         Ok(Self {
-            programs: Programs::load(options.port)?,
+            slots: Slots::new(options.limits.groups.min(FB_MAX_GROUPS), &programs)?,
+            programs,
             owner: Owner::new()?,
             groups: BTreeMap::new(),
-            free: (0..options.limits.groups.min(FB_MAX_GROUPS)).collect(),
             ledger: Ledger::default(),
             attachments: BTreeMap::new(),
             options,
@@ -90,24 +91,20 @@ impl Host {
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let bytes = cell_bytes(spec.window);
-        self.ledger.admit(peer.uid, bytes, &self.options.limits, sys::map_exists)?;
-        let slot = *self.free.front().ok_or_else(|| {
+        let limits = &self.options.limits;
+        if self.ledger.admit(peer.uid, bytes, limits, sys::map_exists).is_err() {
+            // Cells of groups that are gone count for as long as they are there.
+            self.slots.clear(&self.programs);
+            self.ledger.admit(peer.uid, bytes, limits, sys::map_exists)?;
+        }
+        if self.groups.len() >= limits.groups.min(FB_MAX_GROUPS) as usize {
             let count = self.groups.len();
-            Error::new(
-                ErrorKind::Limit,
-                format!("this host has {count} groups, which is the limit"),
-            )
-        })?;
+            let message = format!("this host has {count} groups, which is the limit");
+            return Err(Error::new(ErrorKind::Limit, message));
+        }
         let hook = self.attach(&interface)?;
-        let cells = self
-            .programs
-            .create_cells(spec.window)
-            .and_then(|cells| {
-                let group = kernel_group(&spec, slot, peer.uid);
-                self.programs.add_group(spec.token, &group, &cells).map(|()| cells)
-            })
-            .inspect_err(|_| self.detach_unused(interface.index))?;
-        self.free.pop_front();
+        let (slot, cells) =
+            self.place(&spec, peer.uid).inspect_err(|_| self.detach_unused(interface.index))?;
         self.ledger.add(peer.uid, cells.id, bytes);
         let reply =
             GroupReply { slot, hook, interface: interface.name.clone(), port: self.options.port };
@@ -124,6 +121,20 @@ impl Host {
         };
         self.groups.insert(slot, record);
         Ok((reply, cells.fd))
+    }
+
+    /// Puts a group into a slot.
+    fn place(&mut self, spec: &GroupSpec, uid: u32) -> Result<(u32, CellMap)> {
+        let taken = self.slots.take(spec.window, &self.programs)?;
+        let (slot, cells) =
+            taken.ok_or_else(|| Error::new(ErrorKind::Kernel, "no slot is left for a group"))?;
+        match self.programs.add_group(spec.token, &kernel_group(spec, slot, uid)) {
+            Ok(()) => Ok((slot, cells)),
+            Err(error) => {
+                self.slots.give_back(slot, &self.programs);
+                Err(error)
+            }
+        }
     }
 
     /// Destroys a group of a connection.
@@ -144,6 +155,9 @@ impl Host {
             self.groups.iter().filter(|(_, group)| mine(group)).map(|(slot, _)| *slot).collect();
         for slot in slots {
             self.remove(slot);
+        }
+        if self.groups.is_empty() {
+            self.slots.clear_all(&self.programs);
         }
     }
 
@@ -202,8 +216,8 @@ impl Host {
     fn remove(&mut self, slot: u32) {
         let Some(group) = self.groups.remove(&slot) else { return };
         self.programs.remove_group(group.spec.token, slot);
+        self.slots.give_back(slot, &self.programs);
         self.ledger.retire(group.map, sys::map_exists);
-        self.free.push_back(slot);
         self.detach_unused(group.interface);
         log::debug!("group {slot} of user {} is gone", group.peer.uid);
     }

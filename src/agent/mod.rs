@@ -34,6 +34,7 @@ pub mod probe;
 mod programs;
 mod protocol;
 mod server;
+mod slots;
 pub(crate) mod socket;
 mod spec;
 mod sweep;

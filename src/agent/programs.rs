@@ -7,7 +7,7 @@
 //! What is kept are descriptors of programs and maps; libbpf's objects are gone after loading.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use libbpf_rs::libbpf_sys::{
@@ -148,9 +148,29 @@ impl Programs {
         Ok(CellMap { fd: duplicate(map.as_fd())?, id })
     }
 
-    /// Hands a group to the programs. Whatever its slot counted before is forgotten.
-    pub(crate) fn add_group(&self, token: u64, group: &fb_group, cells: &CellMap) -> Result<()> {
-        use std::os::fd::AsRawFd;
+    /// Puts maps of cells into slots, and waits until no program that began before still runs.
+    pub(crate) fn put_cells(&self, cells: &[(u32, BorrowedFd<'_>)]) -> Result<()> {
+        let doing = || "putting cells into slots".to_string();
+        let bytes =
+            |(slot, fd): &(u32, BorrowedFd<'_>)| (slot.to_ne_bytes(), fd.as_raw_fd().to_ne_bytes());
+        let Some((last, others)) = cells.split_last() else { return Ok(()) };
+        let (keys, values): (Vec<_>, Vec<_>) = others.iter().map(bytes).unzip();
+        let (keys, values) = (keys.concat(), values.concat());
+        let any = MapFlags::ANY;
+        let batch = |count| self.cells.update_batch(&keys, &values, count, any, any);
+        if !others.is_empty() && batch(others.len() as u32).is_err() {
+            for (slot, fd) in others.iter().map(bytes) {
+                self.cells.update(&slot, &fd, any).context(ErrorKind::Kernel, doing)?;
+            }
+        }
+        // By itself, since then every kernel waits; after a batch not all of them do.
+        let (slot, fd) = bytes(last);
+        self.cells.update(&slot, &fd, any).context(ErrorKind::Kernel, doing)
+    }
+
+    /// Hands a group to the programs, whose cells are in its slot. Whatever its slot counted before is
+    /// forgotten.
+    pub(crate) fn add_group(&self, token: u64, group: &fb_group) -> Result<()> {
         let doing = || format!("adding group {} to the maps", group.slot);
         let slot = group.slot.to_ne_bytes();
         let cpus = libbpf_rs::num_possible_cpus().context(ErrorKind::Kernel, doing)?;
@@ -158,34 +178,22 @@ impl Programs {
         self.counters
             .update_percpu(&slot, &zeros, MapFlags::ANY)
             .context(ErrorKind::Kernel, doing)?;
-        let fd = cells.fd.as_raw_fd().to_ne_bytes();
-        self.cells.update(&slot, &fd, MapFlags::ANY).context(ErrorKind::Kernel, doing)?;
-        // Last: from here on frames reach the cells. A token in use belongs to a group that lives.
+        // From here on frames reach the cells. A token in use belongs to a group that lives.
         let added =
             self.groups.update(&token.to_ne_bytes(), pod::group_bytes(group), MapFlags::NO_EXIST);
-        if let Err(error) = added {
-            if let Err(error) = self.cells.delete(&slot) {
-                log::warn!("cells of slot {} stay: {error}", group.slot);
-            }
-            return Err(match error.kind() {
-                libbpf_rs::ErrorKind::AlreadyExists => Error::new(
-                    ErrorKind::Invalid,
-                    "the group's token is in use on this host (two members on one host?)",
-                ),
-                _ => Error::new(ErrorKind::Kernel, format!("{}: {error}", doing())),
-            });
-        }
-        Ok(())
+        added.map_err(|error| match error.kind() {
+            libbpf_rs::ErrorKind::AlreadyExists => Error::new(
+                ErrorKind::Invalid,
+                "the group's token is in use on this host (two members on one host?)",
+            ),
+            _ => Error::new(ErrorKind::Kernel, format!("{}: {error}", doing())),
+        })
     }
 
-    /// Takes a group from the programs. Deleting from `cells` makes the kernel wait until no
-    /// program that began before still runs: after that the slot is nobody's.
+    /// Takes a group from the programs. Those that run may still reach its cells.
     pub(crate) fn remove_group(&self, token: u64, slot: u32) {
         if let Err(error) = self.groups.delete(&token.to_ne_bytes()) {
             log::warn!("group {slot} was not in the map: {error}");
-        }
-        if let Err(error) = self.cells.delete(&slot.to_ne_bytes()) {
-            log::warn!("group {slot} had no cells: {error}");
         }
     }
 

@@ -99,6 +99,13 @@ pub fn map_exists(id: u32) -> bool {
     MapHandle::from_map_id(id).is_ok()
 }
 
+/// The kernel's number of a map.
+pub fn map_id(map: BorrowedFd<'_>) -> u32 {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.as_raw_fd())).unwrap();
+    let line = info.lines().find_map(|line| line.strip_prefix("map_id:")).expect("a BPF map");
+    line.trim().parse().unwrap()
+}
+
 /// The maps of some programs.
 pub fn maps_of(programs: &[u32]) -> Vec<u32> {
     ProgInfoIter::with_query_opts(ProgInfoQueryOptions::default().include_map_ids(true))

@@ -43,8 +43,7 @@ fn communicators_of_every_making_work() {
     outcome.assert_prints("subcomm: all ok");
 }
 
-/// Making a group and destroying it take the kernel a grace period of RCU each: 10 ms on an idle
-/// machine, far more on a busy one.
+/// Groups take the kernel grace periods of RCU, which are long on a busy machine: time enough for those.
 #[test]
 fn a_thousand_communicators_come_and_go() {
     let _turn = turn();
