@@ -351,21 +351,6 @@ static void run_batch(uint64_t batch)
 	free_tasks();
 }
 
-/* A library may set itself up only after some calls on a communicator, and leave those to the real
- * MPI. So make some that every MPI answers right. */
-static void settle_down(const struct team *teams)
-{
-	for (int i = 0; i < TEAMS; i++)
-		for (long j = 0; j < settle; j++) {
-			int sum = -1;
-
-			watch((unsigned)stall, "settling down on %s", teams[i].name);
-			MPI_Allreduce(&teams[i].rank, &sum, 1, MPI_INT, MPI_SUM, teams[i].comm);
-			if (sum != teams[i].size * (teams[i].size - 1) / 2)
-				fail("wrong sum %d while settling down on %s", sum, teams[i].name);
-		}
-}
-
 static void read_names(void)
 {
 	form = -1;
@@ -392,7 +377,7 @@ int main(int argc, char **argv)
 	limits.teams = teams;
 	waiting.complete = request_complete;
 
-	settle_down(teams);
+	teams_settle(teams, settle, (unsigned)stall);
 	start = now();
 	for (long batch = first; batch < first + batches; batch++)
 		run_batch((uint64_t)batch);

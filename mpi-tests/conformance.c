@@ -251,21 +251,6 @@ static void run(const struct entry *entry, const struct plan *plan)
 	}
 }
 
-/* A library may set itself up only after some calls on a communicator, and leave those to the real
- * MPI. So make some that every MPI answers right. */
-static void settle_down(const struct team *teams)
-{
-	for (int i = 0; i < TEAMS; i++)
-		for (long j = 0; j < settle; j++) {
-			int sum = -1;
-
-			watch((unsigned)stall, "settling down on %s", teams[i].name);
-			MPI_Allreduce(&teams[i].rank, &sum, 1, MPI_INT, MPI_SUM, teams[i].comm);
-			if (sum != teams[i].size * (teams[i].size - 1) / 2)
-				fail("wrong sum %d while settling down on %s", sum, teams[i].name);
-		}
-}
-
 int main(int argc, char **argv)
 {
 	struct team teams[TEAMS];
@@ -281,7 +266,7 @@ int main(int argc, char **argv)
 	    {"PMPI_", -1, PMPI_Allreduce, PMPI_Reduce, PMPI_Bcast, PMPI_Barrier},
 	};
 
-	settle_down(teams);
+	teams_settle(teams, settle, (unsigned)stall);
 	start = now();
 	for (long call = first; call < first + calls; call++) {
 		struct plan plan = plan_call(&limits, (uint64_t)seed, (uint64_t)call);

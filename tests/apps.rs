@@ -22,23 +22,6 @@ use std::path::PathBuf;
 
 const HOSTS: u32 = 2;
 
-/// Every collective that foldback takes on.
-const ALL: &[&str] = &[
-    "Allreduce",
-    "Reduce",
-    "Bcast",
-    "Barrier",
-    "Allgather",
-    "Allgatherv",
-    "Gather",
-    "Scatter",
-    "Reduce_scatter",
-    "Reduce_scatter_block",
-    "Scan",
-    "Exscan",
-    "Alltoall",
-];
-
 /// Said past the test harness, which would keep it from whoever looks at a success.
 fn skip(what: &str) {
     let _ = writeln!(std::io::stderr(), "apps: {what}, so its tests are skipped");

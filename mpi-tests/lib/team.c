@@ -80,3 +80,16 @@ void teams_free(struct team teams[TEAMS])
 			MPI_Comm_free(&teams[i].comm);
 	}
 }
+
+void teams_settle(const struct team teams[TEAMS], long calls, unsigned stall)
+{
+	for (int i = 0; i < TEAMS; i++)
+		for (long j = 0; j < calls; j++) {
+			int sum = -1;
+
+			watch(stall, "settling down on %s", teams[i].name);
+			MPI_Allreduce(&teams[i].rank, &sum, 1, MPI_INT, MPI_SUM, teams[i].comm);
+			if (sum != teams[i].size * (teams[i].size - 1) / 2)
+				fail("wrong sum %d while settling down on %s", sum, teams[i].name);
+		}
+}

@@ -28,6 +28,10 @@ struct team {
 void teams_make(struct team teams[TEAMS]);
 void teams_free(struct team teams[TEAMS]);
 
+/* A library may set itself up only after some calls on a communicator, and leave those to the real
+ * MPI. So makes some on each, that every MPI answers right; `stall` is watch()'s, for each. */
+void teams_settle(const struct team teams[TEAMS], long calls, unsigned stall);
+
 /* A team of a communicator that the caller owns. */
 struct team team_of(MPI_Comm comm, const char *name);
 

@@ -3,24 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{Job, Mpi, Outcome, Scratch, library, turn};
-
-/// All that foldback takes on.
-const COLLECTIVES: &[&str] = &[
-    "Allreduce",
-    "Reduce",
-    "Bcast",
-    "Barrier",
-    "Allgather",
-    "Allgatherv",
-    "Gather",
-    "Scatter",
-    "Reduce_scatter",
-    "Reduce_scatter_block",
-    "Scan",
-    "Exscan",
-    "Alltoall",
-];
+use crate::harness::{COLLECTIVES, Job, Mpi, Outcome, Scratch, library, turn};
 
 /// A job in which nearly everything that can be folded is.
 fn job(mpi: Mpi, hosts: u32) -> Job {

@@ -50,6 +50,23 @@ fn prefix(mpi: Mpi) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/mpis").join(mpi.name())
 }
 
+/// All that foldback takes on.
+pub const COLLECTIVES: &[&str] = &[
+    "Allreduce",
+    "Reduce",
+    "Bcast",
+    "Barrier",
+    "Allgather",
+    "Allgatherv",
+    "Gather",
+    "Scatter",
+    "Reduce_scatter",
+    "Reduce_scatter_block",
+    "Scan",
+    "Exscan",
+    "Alltoall",
+];
+
 pub const FOLDBACK: &str = env!("CARGO_BIN_EXE_foldback");
 
 /// Beyond the job's own time limit: making and removing the lab, and stacks of a job that hangs.
