@@ -9,8 +9,9 @@
 /* A packet of either hook; TC and XDP load bytes by helpers of their own. `xdp` is a constant where
  * it is set, so that each program is compiled with its helper alone. */
 struct fb_packet {
-	void *ctx;   /* struct xdp_md or struct __sk_buff */
-	__u64 bytes; /* the packet's, from the Ethernet header on */
+	void *ctx;     /* struct xdp_md or struct __sk_buff */
+	__u64 bytes;   /* the packet's, from the Ethernet header on */
+	__u32 payload; /* where the frame's payload begins */
 	int xdp;
 };
 
@@ -26,8 +27,8 @@ static __always_inline long fb_load_payload(const struct fb_packet *packet, stru
 	if (length >= FB_CHUNK_BYTES)
 		return -1;
 	if (packet->xdp)
-		return bpf_xdp_load_bytes(packet->ctx, FB_HEADER_BYTES, into->data, length + 1);
-	return bpf_skb_load_bytes(packet->ctx, FB_HEADER_BYTES, into->data, length + 1);
+		return bpf_xdp_load_bytes(packet->ctx, packet->payload, into->data, length + 1);
+	return bpf_skb_load_bytes(packet->ctx, packet->payload, into->data, length + 1);
 }
 
 #include "cell.h"
@@ -69,21 +70,26 @@ static __always_inline int fb_find_cell(struct fb_context *c)
 	return c->control && c->cell && c->scratch ? 0 : -1;
 }
 
-/* Judges a frame from the wire, whose group is known; -1, and counted, if it is not from a member's
- * address to this host's, or no sense can be made of it here. */
-static __always_inline int fb_admit(const struct fb_headers *headers, struct fb_context *c)
+/* Whether a frame from the wire names members, and may come to this one. */
+static __always_inline int fb_is_for_us(const struct fb_frame *frame, const struct fb_group *group)
+{
+	return frame->source < group->members && frame->target < group->members &&
+	       frame->kind >= FB_KIND_CONTRIBUTION && frame->kind <= FB_KIND_PIECE &&
+	       (frame->kind != FB_KIND_CONTRIBUTION || frame->target == group->self ||
+		frame->flags == FB_FLAG_DIRECT);
+}
+
+/* Judges a packet from the wire, whose group is known; -1, and counted, if it is not from a
+ * member's address to this host's, or no sense can be made of it here (`sound`: of the headers). */
+static __always_inline int fb_admit(const struct fb_headers *headers, struct fb_context *c,
+				    int sound)
 {
 	const struct fb_frame *frame = c->frame;
-
 	const struct fb_group *group = c->group;
 	__u8 source = frame->source & (FB_MAX_MEMBERS - 1),
 	     self = group->self & (FB_MAX_MEMBERS - 1);
 
-	if (!fb_well_formed(headers, ((const struct fb_packet *)c->packet)->bytes) ||
-	    frame->source >= group->members || frame->target >= group->members ||
-	    frame->kind < FB_KIND_CONTRIBUTION || frame->kind > FB_KIND_HELLO ||
-	    (frame->kind == FB_KIND_CONTRIBUTION && frame->target != self &&
-	     frame->flags != FB_FLAG_DIRECT)) {
+	if (!sound || !fb_is_for_us(frame, group)) {
 		c->counters->drop_malformed++;
 		return -1;
 	}

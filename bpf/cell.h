@@ -203,16 +203,27 @@ static __always_inline void fb_contribute(const struct fb_context *c, int can_se
 	}
 }
 
-/* A result has come, from the aggregator, or a broadcast, from its root. */
+/* Whether the frame, of a kind that is deposited, comes from whom it may come. */
+static __always_inline int fb_may_deposit(const struct fb_context *c)
+{
+	const struct fb_frame *frame = c->frame;
+
+	if (frame->kind == FB_KIND_PIECE)
+		return frame->target == c->group->self && frame->flags == 0;
+	if (frame->kind == FB_KIND_RESULT && frame->flags == FB_FLAG_DIRECT)
+		return 1;
+	return frame->source == frame->target && frame->target != c->group->self;
+}
+
+/* A result has come, from the aggregator, a broadcast, from its root, or a piece for this host. */
 static __always_inline void fb_deposit(const struct fb_context *c)
 {
 	const struct fb_frame *frame = c->frame;
 	struct fb_cell *cell = c->cell;
-	__u8 kind = frame->kind == FB_KIND_RESULT ? FB_KIND_CONTRIBUTION : FB_KIND_BROADCAST;
+	__u8 kind = frame->kind == FB_KIND_RESULT ? FB_KIND_CONTRIBUTION : frame->kind;
 	__u32 length = frame->length;
 
-	if (!(frame->kind == FB_KIND_RESULT && frame->flags == FB_FLAG_DIRECT) &&
-	    (frame->source != frame->target || frame->target == c->group->self)) {
+	if (!fb_may_deposit(c)) {
 		c->counters->drop_malformed++;
 		return;
 	}
@@ -221,9 +232,9 @@ static __always_inline void fb_deposit(const struct fb_context *c)
 		return;
 	}
 	if (frame->seq > cell->seq) {
-		/* A broadcast may come before this host got to it; a result cannot, since this
-		 * host's contribution is in it. */
-		if (kind != FB_KIND_BROADCAST || fb_beyond_window(c)) {
+		/* A broadcast or a piece may come before this host got to it; a result cannot,
+		 * since this host's contribution is in it. */
+		if (kind == FB_KIND_CONTRIBUTION || fb_beyond_window(c)) {
 			c->counters->drop_window++;
 			return;
 		}
@@ -289,6 +300,8 @@ static __always_inline void fb_pull(const struct fb_context *c, struct fb_reply 
 		return;
 	}
 	if (cell->ready == frame->seq) {
+		if (cell->kind == FB_KIND_PIECE)
+			return; /* it was for this host alone */
 		if (cell->kind == FB_KIND_CONTRIBUTION && cell->target != c->group->self)
 			return; /* only the aggregator's word is a result */
 		if (cell->kind == FB_KIND_CONTRIBUTION) {

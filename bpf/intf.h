@@ -9,7 +9,7 @@
 #include "wire.h"
 
 enum {
-	FB_INTF_VERSION = 2,
+	FB_INTF_VERSION = 3,
 	FB_MAX_GROUPS = 1024, /* per host */
 	FB_MAX_WINDOW = 4096, /* cells per group */
 	/* skb->mark of frames that the programs made themselves, so that egress lets them out. An
@@ -48,8 +48,8 @@ struct fb_group {
  *   free or older            < s   < s     -
  *   posted (not aggregator)  s     < s     own contribution      written by user space
  *   folding (aggregator)     s     < s     fold so far           written by the programs
- *   ready                    s     s       result or broadcast   written by the programs, or by
- *                                                                user space at a broadcast's root
+ *   ready                    s     s       result, broadcast     written by the programs, or by
+ *                                          or piece              user space at a broadcast's root
  */
 struct fb_cell {
 	__u64 seq;
@@ -57,7 +57,7 @@ struct fb_cell {
 	__u64 arrived;	/* aggregator: members folded in, one bit each */
 	__u64 consumed; /* aggregator: least `consumed` so far; then the result's */
 	__u32 lock;	/* 1: taken, by a program or by the leader process */
-	__u8 kind;	/* FB_KIND_CONTRIBUTION (star) or FB_KIND_BROADCAST */
+	__u8 kind;	/* FB_KIND_CONTRIBUTION (any fold), FB_KIND_BROADCAST or FB_KIND_PIECE */
 	__u8 op;
 	__u8 type;
 	__u8 target;
@@ -89,7 +89,7 @@ struct fb_control {
 	X(contributions_folded, "contributions folded in the kernel")                              \
 	X(chunks_completed, "chunks whose last contribution was folded here")                      \
 	X(fan_outs, "results, broadcasts and direct contributions sent to all members")            \
-	X(deposited, "results and broadcasts put into a cell")                                     \
+	X(deposited, "results, broadcasts and pieces put into a cell")                             \
 	X(duplicates, "frames that said what was known already")                                   \
 	X(retransmissions, "results, broadcasts and contributions sent again")                     \
 	X(pulls_sent, "requests to send something again")                                          \

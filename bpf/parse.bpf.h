@@ -53,23 +53,33 @@ static __always_inline int fb_part_well_formed(const struct fb_frame *frame)
 	       (__u32)frame->offset + frame->length <= frame->extent;
 }
 
-/* Whether the fields are in range and agree with each other, and with the packet's length (which
- * may be more: short Ethernet frames are padded). */
-static __always_inline int fb_well_formed(const struct fb_headers *headers, __u64 packet_bytes)
+/* Whether the fields are in range and agree with each other. */
+static __always_inline int fb_frame_well_formed(const struct fb_frame *frame)
 {
-	const struct fb_frame *frame = &headers->frame;
-	__u32 udp_bytes = sizeof(struct udphdr) + sizeof(*frame) + frame->length;
-
-	return packet_bytes >= FB_HEADER_BYTES + frame->length &&
-	       frame->version == FB_WIRE_VERSION && frame->op < FB_OP_COUNT &&
+	return frame->version == FB_WIRE_VERSION && frame->op < FB_OP_COUNT &&
 	       frame->type < FB_TYPE_COUNT && frame->source < FB_MAX_MEMBERS &&
 	       frame->target < FB_MAX_MEMBERS && frame->length <= FB_CHUNK_BYTES &&
 	       frame->length % (1u << (frame->type >> 1)) == 0 && frame->seq != 0 &&
 	       fb_part_well_formed(frame) &&
 	       (frame->flags == 0 || frame->flags == FB_FLAG_RESULT_TO_ALL ||
-		frame->flags == FB_FLAG_DIRECT) &&
-	       bpf_ntohs(headers->udp.len) == udp_bytes &&
+		frame->flags == FB_FLAG_DIRECT);
+}
+
+/* Whether the headers say that the datagram has `udp_bytes`. */
+static __always_inline int fb_datagram_of(const struct fb_headers *headers, __u32 udp_bytes)
+{
+	return bpf_ntohs(headers->udp.len) == udp_bytes &&
 	       bpf_ntohs(headers->ip.tot_len) == sizeof(struct iphdr) + udp_bytes;
+}
+
+/* Whether the one frame of the packet makes sense, and is all there (a packet may be longer: short
+ * Ethernet frames are padded). */
+static __always_inline int fb_well_formed(const struct fb_headers *headers, __u64 packet_bytes)
+{
+	const struct fb_frame *frame = &headers->frame;
+
+	return packet_bytes >= FB_HEADER_BYTES + frame->length && fb_frame_well_formed(frame) &&
+	       fb_datagram_of(headers, sizeof(struct udphdr) + sizeof(*frame) + frame->length);
 }
 
 #endif

@@ -4,7 +4,7 @@
 #define FOLDBACK_TC_BPF_H
 
 #include <linux/pkt_cls.h>
-#include "admit.bpf.h"
+#include "super.bpf.h"
 
 enum {
 	/* Not our business: let the next program, or the stack, see the packet. In tcx this is
@@ -23,11 +23,12 @@ static __always_inline __u64 fb_mac_word(const __u8 *mac)
 	return word;
 }
 
-/* Makes `headers`, those of the packet in hand, those of a frame from this host to nobody yet. */
-static __always_inline void fb_fill_headers(struct fb_headers *headers,
+/* Makes `headers`, those of the packet in hand, those of a packet of `bytes` bytes from this host
+ * to nobody yet. */
+static __always_inline void fb_fill_headers(struct fb_headers *headers, __u32 bytes,
 					    const struct fb_group *group, const __u8 *own_mac)
 {
-	__u16 udp_bytes = sizeof(struct udphdr) + sizeof(struct fb_frame) + headers->frame.length;
+	__u16 udp_bytes = bytes - ETH_HLEN - sizeof(struct iphdr);
 	__u8 mac[ETH_ALEN];
 
 	__builtin_memcpy(mac, own_mac, ETH_ALEN);
@@ -57,6 +58,14 @@ static __always_inline __u32 fb_ip_sum(const struct iphdr *ip)
 	return sum;
 }
 
+/* The same of the pseudo-header of UDP, without the destination. */
+static __always_inline __u32 fb_pseudo_sum(const struct fb_headers *headers)
+{
+	__be32 from = headers->ip.saddr;
+
+	return (from & 0xffff) + (from >> 16) + bpf_htons(IPPROTO_UDP) + headers->udp.len;
+}
+
 static __always_inline __u16 fb_fold_sum(__u32 sum)
 {
 	sum = (sum & 0xffff) + (sum >> 16);
@@ -77,6 +86,10 @@ static __noinline int fb_send(struct __sk_buff *skb, struct fb_headers *headers,
 			      struct fb_counters *counters)
 {
 	__u32 base = fb_ip_sum(&headers->ip);
+	/* Segmentation fills in UDP checksums, beginning with that of the pseudo-header, RFC 768.
+	 */
+	__u32 pseudo = skb->gso_size ? fb_pseudo_sum(headers) : 0;
+	__u32 frames = fb_frames_of(skb);
 	int pending = 0;
 
 	skb->mark = FB_MARK;
@@ -96,9 +109,12 @@ static __noinline int fb_send(struct __sk_buff *skb, struct fb_headers *headers,
 		__builtin_memcpy(headers->eth.h_dest, &mac, ETH_ALEN);
 		headers->ip.daddr = address;
 		headers->ip.check = fb_fold_sum(base + (address & 0xffff) + (address >> 16));
+		if (pseudo)
+			headers->udp.check =
+			    ~fb_fold_sum(pseudo + (address & 0xffff) + (address >> 16));
 		pending = bpf_skb_store_bytes(skb, 0, &headers->eth, FB_HEADER_BYTES, 0) == 0;
 		if (pending)
-			counters->frames_out++;
+			counters->frames_out += frames;
 		else
 			counters->drop_kernel++;
 	}
@@ -165,7 +181,7 @@ static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *
 	if (reply.kind == FB_KIND_PULL)
 		c->counters->pulls_sent++;
 	headers->frame = out;
-	fb_fill_headers(headers, c->group, own_mac);
+	fb_fill_headers(headers, FB_HEADER_BYTES + out.length, c->group, own_mac);
 	return fb_sent(skb, fb_send(skb, headers, c->group, reply.mask, c->counters), egress);
 }
 
@@ -184,12 +200,14 @@ static __always_inline void fb_fold_own(struct fb_context *c)
 	}
 }
 
-/* Sends a frame of the leader's to all other members. */
+/* Sends the packet of the leader's to all other members. */
 static __always_inline int fb_fan_out(struct __sk_buff *skb, struct fb_headers *headers,
 				      struct fb_context *c, const __u8 *own_mac)
 {
-	c->counters->fan_outs++;
-	fb_fill_headers(headers, c->group, own_mac);
+	__u32 bytes = skb->gso_size ? skb->len : FB_HEADER_BYTES + headers->frame.length;
+
+	c->counters->fan_outs += fb_frames_of(skb);
+	fb_fill_headers(headers, bytes, c->group, own_mac);
 	return fb_sent(skb, fb_send(skb, headers, c->group, fb_others(c->group), c->counters), 1);
 }
 
@@ -228,7 +246,7 @@ static __always_inline int fb_ingress(struct __sk_buff *skb)
 {
 	struct fb_headers headers;
 	struct fb_frame frame;
-	struct fb_packet packet = {.ctx = skb, .bytes = skb->len};
+	struct fb_packet packet = {.ctx = skb, .bytes = skb->len, .payload = FB_HEADER_BYTES};
 	struct fb_context c = {.packet = &packet, .frame = &frame};
 	__u8 own_mac[ETH_ALEN];
 
@@ -237,7 +255,12 @@ static __always_inline int fb_ingress(struct __sk_buff *skb)
 	frame = headers.frame;
 	if (fb_find_group(&c))
 		return FB_TC_NEXT;
-	if (fb_admit(&headers, &c))
+	if (skb->gso_size) {
+		if (!fb_admit(&headers, &c, fb_super_well_formed(skb, &headers)))
+			fb_deposit_all(skb, &frame, c.group);
+		return FB_TC_TAKEN;
+	}
+	if (fb_admit(&headers, &c, fb_well_formed(&headers, packet.bytes)))
 		return FB_TC_TAKEN;
 	c.counters->frames_in++;
 	if (frame.kind == FB_KIND_HELLO) {
@@ -257,7 +280,7 @@ static __always_inline int fb_egress(struct __sk_buff *skb)
 
 	struct fb_headers headers;
 	struct fb_frame frame;
-	struct fb_packet packet = {.ctx = skb, .bytes = skb->len};
+	struct fb_packet packet = {.ctx = skb, .bytes = skb->len, .payload = FB_HEADER_BYTES};
 	struct fb_context c = {.packet = &packet, .frame = &frame};
 	__u8 own_mac[ETH_ALEN];
 
@@ -270,8 +293,9 @@ static __always_inline int fb_egress(struct __sk_buff *skb)
 		c.counters->drop_uid++;
 		return FB_TC_TAKEN;
 	}
-	if (!fb_well_formed(&headers, packet.bytes) || frame.source != c.group->self ||
-	    frame.target >= c.group->members) {
+	if (!(skb->gso_size ? fb_super_well_formed(skb, &headers) && fb_uniform(skb, &frame)
+			    : fb_well_formed(&headers, packet.bytes)) ||
+	    frame.source != c.group->self || frame.target >= c.group->members) {
 		c.counters->drop_malformed++;
 		return FB_TC_TAKEN;
 	}
@@ -294,13 +318,14 @@ static __always_inline int fb_egress(struct __sk_buff *skb)
 			return FB_TC_TAKEN;
 		}
 		return fb_fan_out(skb, &headers, &c, own_mac);
+	case FB_KIND_PIECE:
 	case FB_KIND_HELLO:
 		break;
 	default:
 		c.counters->drop_malformed++;
 		return FB_TC_TAKEN;
 	}
-	c.counters->frames_out++;
+	c.counters->frames_out += fb_frames_of(skb);
 	return FB_TC_NEXT;
 }
 

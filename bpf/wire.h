@@ -4,6 +4,10 @@
  *
  *   Ethernet | IPv4 (no options) | UDP, checksum 0 | struct fb_frame | payload (0..FB_CHUNK_BYTES)
  *
+ * A super-frame is what UDP segmentation offload makes of many: frames of one kind, from one member
+ * to one other, of equal size but for the last, one after the other in a datagram that is cut up
+ * by the NIC, or, between namespaces, not at all. Each frame is whole, and judged by itself.
+ *
  * This header is the only definition: the BPF programs include it, and build.rs turns it into
  * Rust with bindgen. Fields are in host byte order; a group whose members differ in byte order is
  * refused when it is set up, so no frame ever needs swapping.
@@ -18,7 +22,7 @@
 
 enum {
 	FB_WIRE_MAGIC = 0x4b434246, /* "FBCK" in memory on a little-endian host */
-	FB_WIRE_VERSION = 3,
+	FB_WIRE_VERSION = 4,
 	FB_UDP_PORT = 17717, /* default; unassigned by IANA */
 
 	FB_MAX_MEMBERS = 64, /* one bit each in a 64-bit map */
@@ -26,6 +30,8 @@ enum {
 	/* Most payload a frame carries: 1500 (MTU) - 20 (IPv4) - 8 (UDP) - FB_FRAME_BYTES, which is
 	 * also a multiple of FB_FOLD_BLOCK. */
 	FB_CHUNK_BYTES = 1408,
+	/* Most frames of a super-frame: 64 KiB less all headers. */
+	FB_MOST_FRAMES = 44,
 	/* Bytes that the fold works on at once. Buffers are padded to it. */
 	FB_FOLD_BLOCK = 64,
 };
@@ -36,6 +42,7 @@ enum fb_kind {
 	FB_KIND_BROADCAST = 3,	  /* root -> member: a copy of the root's buffer */
 	FB_KIND_PULL = 4,	  /* anyone -> anyone: send me what you hold of this chunk */
 	FB_KIND_HELLO = 5,	  /* set-up: learn my MAC address, and that my frames arrive */
+	FB_KIND_PIECE = 6,	  /* member -> member: a part of my buffer, for you alone */
 };
 
 /* Fold operations, MPI-4.1 section 6.9.2. FB_OP_NONE folds nothing (barriers), FB_OP_PLACE puts
@@ -101,7 +108,8 @@ struct fb_frame {
 	 * Result: the least of the contributions', so done with everywhere. */
 	__u64 consumed;
 	__u8 source;   /* member that sent the frame */
-	__u8 target;   /* member that aggregates the chunk (star) or is its root (broadcast) */
+	__u8 target;   /* member that aggregates the chunk, is its root (broadcast), or gets it
+			  (piece) */
 	__u16 length;  /* bytes of payload */
 	__u8 flags;    /* enum fb_flag */
 	__u8 reserved; /* zero */
@@ -115,5 +123,7 @@ struct fb_frame {
 _Static_assert(sizeof(struct fb_frame) == FB_FRAME_BYTES, "struct fb_frame has a hole");
 _Static_assert(FB_CHUNK_BYTES % FB_FOLD_BLOCK == 0, "chunks are whole fold blocks");
 _Static_assert(20 + 8 + FB_FRAME_BYTES + FB_CHUNK_BYTES <= 1500, "a chunk fits the usual MTU");
+_Static_assert(20 + 8 + FB_MOST_FRAMES * (FB_FRAME_BYTES + FB_CHUNK_BYTES) <= 65535,
+	       "a super-frame is an IPv4 packet");
 
 #endif

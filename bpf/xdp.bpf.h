@@ -10,7 +10,12 @@ static __always_inline int fb_xdp(struct xdp_md *xdp)
 {
 	struct fb_headers headers;
 	struct fb_frame frame;
-	struct fb_packet packet = {.ctx = xdp, .bytes = bpf_xdp_get_buff_len(xdp), .xdp = 1};
+	struct fb_packet packet = {
+	    .ctx = xdp,
+	    .bytes = bpf_xdp_get_buff_len(xdp),
+	    .payload = FB_HEADER_BYTES,
+	    .xdp = 1,
+	};
 	struct fb_context c = {.packet = &packet, .frame = &frame};
 	struct fb_reply reply = {};
 
@@ -22,7 +27,7 @@ static __always_inline int fb_xdp(struct xdp_md *xdp)
 		return XDP_PASS;
 	if (fb_find_group(&c))
 		return XDP_PASS;
-	if (fb_admit(&headers, &c))
+	if (fb_admit(&headers, &c, fb_well_formed(&headers, packet.bytes)))
 		return XDP_DROP;
 	if (fb_find_cell(&c))
 		return XDP_PASS;

@@ -35,6 +35,7 @@ static int beyond; /* a root beyond the last */
 static MPI_Comm world;
 static MPI_Datatype pair, duplicate, uncommitted;
 static MPI_Request request;
+static MPI_Op own;
 
 static void bring(void)
 {
@@ -209,6 +210,39 @@ static int this_mpi(void)
 	X(0, rs_same, "Reduce_scatter from and to one buffer",                                     \
 	  MPI_Reduce_scatter(values, values, ones, MPI_INT, MPI_SUM, world))
 
+/* Those that an interposed library may fold by itself, or have MPI fold by steps. */
+#define OWN_ROWS(X)                                                                                \
+	X(0, own_uncommitted, "Allreduce by an own operation of a type not committed",             \
+	  MPI_Allreduce(values, others, 1, uncommitted, own, world))                               \
+	X(0, own_null, "Allreduce by an own operation of MPI_DATATYPE_NULL",                       \
+	  MPI_Allreduce(values, others, 1, MPI_DATATYPE_NULL, own, world))                         \
+	X(0, own_same_4, "Allreduce of 4 by an own operation from and to one buffer",              \
+	  MPI_Allreduce(values, values, 4, pair, own, world))                                      \
+	X(0, own_in_place, "Allreduce by an own operation to MPI_IN_PLACE",                        \
+	  MPI_Allreduce(values, MPI_IN_PLACE, 1, pair, own, world))                                \
+	X(0, own_nothing, "Allreduce of nothing by an own operation",                              \
+	  MPI_Allreduce(NULL, NULL, 0, pair, own, world))                                          \
+	X(0, own_root, "Reduce by an own operation to a root beyond the last",                     \
+	  MPI_Reduce(values, others, 1, pair, own, beyond, world))                                 \
+	X(0, own_scan, "Scan by an own operation from and to one buffer",                          \
+	  MPI_Scan(values, values, 4, pair, own, world))                                           \
+	X(0, real_same_1, "Allreduce of 1 MPI_DOUBLE from and to one buffer",                      \
+	  MPI_Allreduce(values, values, 1, MPI_DOUBLE, MPI_SUM, world))                            \
+	X(0, real_same_4, "Allreduce of 4 MPI_FLOAT from and to one buffer",                       \
+	  MPI_Allreduce(values, values, 4, MPI_FLOAT, MPI_MAX, world))                             \
+	X(0, real_in_place, "Allreduce of MPI_DOUBLE to MPI_IN_PLACE",                             \
+	  MPI_Allreduce(values, MPI_IN_PLACE, 1, MPI_DOUBLE, MPI_SUM, world))                      \
+	X(0, real_loc, "Allreduce MPI_MINLOC of MPI_DOUBLE",                                       \
+	  MPI_Allreduce(values, others, 1, MPI_DOUBLE, MPI_MINLOC, world))                         \
+	X(0, pair_sum, "Allreduce MPI_SUM of MPI_DOUBLE_INT",                                      \
+	  MPI_Allreduce(values, others, 1, MPI_DOUBLE_INT, MPI_SUM, world))                        \
+	X(0, complex_max, "Allreduce MPI_MAX of MPI_C_DOUBLE_COMPLEX",                             \
+	  MPI_Allreduce(values, others, 1, MPI_C_DOUBLE_COMPLEX, MPI_MAX, world))                  \
+	X(0, iall_own, "Iallreduce by an own operation of a type not committed",                   \
+	  MPI_Iallreduce(values, others, 1, uncommitted, own, world, &request))                    \
+	X(0, iall_real_same, "Iallreduce of 4 MPI_FLOAT from and to one buffer",                   \
+	  MPI_Iallreduce(values, values, 4, MPI_FLOAT, MPI_SUM, world, &request))
+
 #define MOVE_ROWS(X)                                                                               \
 	X(0, barrier_comm, "Barrier on MPI_COMM_NULL", MPI_Barrier(MPI_COMM_NULL))                 \
 	X(0, bcast_root, "Bcast from a root beyond the last",                                      \
@@ -360,8 +394,7 @@ static int this_mpi(void)
 
 #define ROWS(X)                                                                                    \
 	REDUCE_ROWS(X)                                                                             \
-	SCAN_ROWS(X)                                                                               \
-	MOVE_ROWS(X) NONBLOCKING_ROWS(X) PERSISTENT_ROWS(X)
+	SCAN_ROWS(X) OWN_ROWS(X) MOVE_ROWS(X) NONBLOCKING_ROWS(X) PERSISTENT_ROWS(X)
 
 #define DEFINE(deadly, id, text, call)                                                             \
 	static int row_##id(void)                                                                  \
@@ -406,8 +439,17 @@ static void one_odd_rank(void)
 	say("Allreduce with one buffer for both on rank 0: ok");
 }
 
+static void first(void *in, void *inout, int *count, MPI_Datatype *type)
+{
+	int bytes;
+
+	MPI_Type_size(*type, &bytes);
+	memcpy(inout, in, (size_t)(*count * bytes));
+}
+
 static void make_types(void)
 {
+	MPI_Op_create(first, 0, &own);
 	MPI_Type_contiguous(2, MPI_INT, &pair);
 	MPI_Type_commit(&pair);
 	MPI_Type_dup(MPI_INT, &duplicate);
@@ -416,6 +458,7 @@ static void make_types(void)
 
 static void free_types(void)
 {
+	MPI_Op_free(&own);
 	MPI_Type_free(&pair);
 	MPI_Type_free(&duplicate);
 	MPI_Type_free(&uncommitted);

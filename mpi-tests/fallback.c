@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Right calls that no integer fold can take: floating point, pairs, the program's own operations,
- * derived types, intercommunicators, collectives of another kind. The answers are MPI's business;
- * an interposed library must leave them alone, and is asked for integers in between.
+ * Right calls that foldback leaves to MPI: reductions other than of integers that are long, or that
+ * do not block and cannot be folded without MPI's help; intercommunicators; Gatherv. An interposed
+ * library must leave them alone, and is asked for others of their kind, which it folds, in between.
  */
 #include <mpi.h>
 #include <stdlib.h>
@@ -40,6 +40,44 @@ static void floating_point(void)
 	check(sum == world_size * world_size / 2.0, "sum of doubles");
 	MPI_Reduce(&value, &most, 1, MPI_FLOAT, MPI_MAX, 0, MPI_COMM_WORLD);
 	check(world_rank || most == (float)(world_size - 1), "maximum of floats");
+}
+
+/* More than any limit that is tested with. */
+static void long_vectors(void)
+{
+	enum { LENGTH = 20000 };
+	static double mine[LENGTH], sums[LENGTH];
+
+	for (int i = 0; i < LENGTH; i++)
+		mine[i] = world_rank + i * 0.5;
+	MPI_Allreduce(mine, sums, LENGTH, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+	for (int i = 0; i < LENGTH; i++)
+		check(sums[i] == world_size * (world_size - 1 + i) / 2.0, "sums of many doubles");
+}
+
+/* MPI's help is to be had in calls of the program only, and its operations may be gone by the end.
+ */
+static void first(void *in, void *inout, int *count, MPI_Datatype *type)
+{
+	(void)type;
+	for (int i = 0; i < *count; i++)
+		((int *)inout)[i] = ((int *)in)[i];
+}
+
+static void not_blocking(void)
+{
+	long double mine = world_rank, sum = -1;
+	int value = world_rank + 5, of_first = -1;
+	MPI_Request requests[2];
+	MPI_Op op;
+
+	MPI_Op_create(first, 0, &op);
+	MPI_Iallreduce(&mine, &sum, 1, MPI_LONG_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &requests[0]);
+	MPI_Iallreduce(&value, &of_first, 1, MPI_INT, op, MPI_COMM_WORLD, &requests[1]);
+	MPI_Op_free(&op);
+	MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+	check(sum == world_size * (world_size - 1) / 2, "sum of long doubles, not blocking");
+	check(of_first == 5, "the program's own operation, not blocking");
 }
 
 static void pairs(void)
@@ -86,6 +124,23 @@ static void own_operation(void)
 	MPI_Type_free(&pair);
 }
 
+/* The root alone knows how much there is. */
+static void gatherv(int *values, int mine)
+{
+	int *ones = malloc((size_t)world_size * sizeof(int));
+	int *places = malloc((size_t)world_size * sizeof(int));
+
+	for (int rank = 0; rank < world_size; rank++) {
+		ones[rank] = 1;
+		places[rank] = world_size - 1 - rank;
+	}
+	MPI_Gatherv(&mine, 1, MPI_INT, values, ones, places, MPI_INT, 0, MPI_COMM_WORLD);
+	for (int rank = 0; rank < world_size && !world_rank; rank++)
+		check(values[places[rank]] == rank * 3, "Gatherv");
+	free(ones);
+	free(places);
+}
+
 static void other_collectives(void)
 {
 	int *values = malloc((size_t)world_size * sizeof(int)), mine = world_rank * 3, before = -1;
@@ -98,6 +153,7 @@ static void other_collectives(void)
 	MPI_Alltoall(MPI_IN_PLACE, 1, MPI_INT, values, 1, MPI_INT, MPI_COMM_WORLD);
 	for (int rank = 0; rank < world_size; rank++)
 		check(values[rank] == world_rank * 3, "Alltoall");
+	gatherv(values, mine);
 	free(values);
 }
 
@@ -124,6 +180,8 @@ int main(int argc, char **argv)
 	for (long i = 0; i < rounds; i++) {
 		integers();
 		floating_point();
+		long_vectors();
+		not_blocking();
 		pairs();
 		integers();
 		own_operation();

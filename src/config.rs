@@ -7,13 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::bindings::{FB_CHUNK_BYTES, FB_MAX_WINDOW};
 use crate::collective::{COLLECTIVES, Collective};
+use crate::router::Policy;
 use crate::wire::Algorithm;
 
 /// What must be alike on all ranks. They compare it when a group is set up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shared {
-    /// Largest message, in bytes, that is folded, for each of [`Collective::ALL`].
+    /// Largest message, in bytes, that is folded, for each of [`Collective::ALL`]: where the way is
+    /// measured, as long as nothing is known, unless `limited`.
     pub max_bytes: [usize; COLLECTIVES],
+    /// `FOLDBACK_MAX_BYTES` is given: nothing longer is folded, measured or not.
+    pub limited: bool,
+    /// Who chooses between the fold and MPI.
+    pub policy: Policy,
     /// Eligible calls on a communicator after which its group is set up.
     pub setup_calls: u32,
     /// Cells of a group.
@@ -44,7 +50,8 @@ pub struct Config {
 const MAX_BYTES: [usize; COLLECTIVES] = {
     const CHUNK: usize = FB_CHUNK_BYTES as usize;
     let mut most = [CHUNK; COLLECTIVES];
-    most[Collective::Allreduce as usize] = 4096;
+    most[Collective::Allreduce as usize] = 64 << 10;
+    most[Collective::Bcast as usize] = 4096;
     most[Collective::Allgather as usize] = 8192;
     most[Collective::Allgatherv as usize] = 4096;
     most[Collective::Reduce_scatter as usize] = 2048;
@@ -56,11 +63,39 @@ const MAX_BYTES: [usize; COLLECTIVES] = {
     most
 };
 
+/// The longest messages for which the ways are compared, of collectives that go by shards; others, up to
+/// so many times their limit.
+const MOST_MEASURED: usize = 16 << 20;
+const TIMES_MEASURED: usize = 4;
+
+impl Shared {
+    /// The longest message of a collective that may be folded.
+    pub fn most_bytes(&self, collective: Collective, measured: bool) -> usize {
+        let limit = self.max_bytes[collective as usize];
+        if !measured || self.limited {
+            return limit;
+        }
+        match collective {
+            Collective::Allreduce | Collective::Bcast | Collective::Reduce_scatter_block => {
+                MOST_MEASURED
+            }
+            _ => limit.saturating_mul(TIMES_MEASURED),
+        }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
             enabled: true,
-            shared: Shared { max_bytes: MAX_BYTES, setup_calls: 100, window: 256, algorithm: None },
+            shared: Shared {
+                max_bytes: MAX_BYTES,
+                limited: false,
+                policy: Policy::Auto,
+                setup_calls: 100,
+                window: 1024,
+                algorithm: None,
+            },
             stats: None,
             setup_timeout: Duration::from_secs(60),
             probe_timeout: Duration::from_secs(5),
@@ -88,7 +123,14 @@ impl Config {
         if let Some(text) = variable("FOLDBACK_MAX_BYTES") {
             config.shared.max_bytes = max_bytes(&text)
                 .ok_or_else(|| format!("FOLDBACK_MAX_BYTES={text}: {MAX_BYTES_FORM}"))?;
+            config.shared.limited = true;
         }
+        config.shared.policy = match variable("FOLDBACK_ROUTE").as_deref() {
+            None | Some("auto") => Policy::Auto,
+            Some("fold") => Policy::Fold,
+            Some("mpi") => Policy::Mpi,
+            Some(other) => return Err(format!("FOLDBACK_ROUTE={other}: auto, fold or mpi")),
+        };
         if let Some(text) = variable("FOLDBACK_SETUP_CALLS") {
             config.shared.setup_calls = parse("FOLDBACK_SETUP_CALLS", &text, "a number of calls")?;
         }
@@ -104,7 +146,10 @@ impl Config {
             None | Some("auto") => None,
             Some("star") => Some(Algorithm::Star),
             Some("direct") => Some(Algorithm::Direct),
-            Some(other) => return Err(format!("FOLDBACK_ALGORITHM={other}: auto, star or direct")),
+            Some("shards") => Some(Algorithm::Shards),
+            Some(other) => {
+                return Err(format!("FOLDBACK_ALGORITHM={other}: auto, star, direct or shards"));
+            }
         };
         let seconds = |name: &str, into: &mut Duration| match variable(name) {
             Some(text) => parse(name, &text, "seconds, at least 1").map(|seconds: u64| {
@@ -210,6 +255,7 @@ mod tests {
             ("FOLDBACK_MAX_BYTES", "lots"),
             ("FOLDBACK_MAX_BYTES", "gossip=4"),
             ("FOLDBACK_ALGORITHM", "ring"),
+            ("FOLDBACK_ROUTE", "scenic"),
             ("FOLDBACK_WINDOW", "300"),
             ("FOLDBACK_WINDOW", "65536"),
             ("FOLDBACK_NET", "10.0.0.0"),

@@ -25,6 +25,7 @@ pub mod leaf;
 pub mod mpi;
 mod preload;
 mod requests;
+mod router;
 mod runtime;
 mod setup;
 pub mod stats;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bindings::fb_counters;
 use crate::collective::{COLLECTIVES, Collective, Form};
+use crate::router::RouteLine;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
@@ -40,12 +41,18 @@ reasons! {
     Foreign = "ranks from outside MPI_COMM_WORLD",
     /// MPIX_Comm_revoke was called on it.
     Revoked = "revoked communicator",
-    /// Not an integer type that the kernel folds.
+    /// A type on which MPI defines no op, as far as is known here; or one that MPI has to fold, in a
+    /// call that does not block.
     Datatype = "datatype",
-    /// Not an op that the kernel folds, or not on this type.
+    /// An op that MPI does not define on this type, or does not take; or one of the program's own, in a
+    /// call that does not block.
     Op = "op",
     /// Longer than the limit of this collective.
     TooLarge = "too large",
+    /// Measured: the real MPI is the faster one. Or tried, to see whether it is.
+    Faster = "faster by MPI",
+    /// `FOLDBACK_ROUTE=mpi`.
+    Routed = "routed to MPI",
     /// Nothing to send.
     Empty = "empty",
     /// Arguments that the real MPI shall judge: negative counts, null or aliased buffers, bad roots.
@@ -175,6 +182,8 @@ pub fn named(counters: &fb_counters) -> serde_json::Map<String, serde_json::Valu
 pub struct RankReport {
     /// Its calls.
     pub calls: Vec<CallLine>,
+    /// What was chosen for MPI_COMM_WORLD. Of rank 0.
+    pub routes: Vec<RouteLine>,
     /// Its host's counters, if it led a group.
     pub host: Option<HostLine>,
     /// Why COMM_WORLD has no group, if it has none.
@@ -219,12 +228,28 @@ pub fn document(mpi: &str, reports: &[RankReport]) -> serde_json::Value {
             })
         })
         .collect();
+    let routes: Vec<_> = reports
+        .iter()
+        .flat_map(|report| &report.routes)
+        .map(|line| {
+            serde_json::json!({
+                "collective": line.collective.name(),
+                "up_to_bytes": line.up_to_bytes,
+                "way": line.way,
+                "microseconds": line.microseconds,
+                "calls": line.calls,
+                "trials": line.trials,
+                "changes": line.changes,
+            })
+        })
+        .collect();
     serde_json::json!({
         "foldback": env!("CARGO_PKG_VERSION"),
         "mpi": mpi,
         "ranks": reports.len(),
         "no_group": reports.iter().find_map(|report| report.no_group.clone()),
         "collectives": collectives,
+        "routes": routes,
         "hosts": hosts,
     })
 }
@@ -246,7 +271,7 @@ mod tests {
             asked_again: 0,
             kernel: named(&fb_counters { frames_in: 3, ..Default::default() }),
         };
-        let report = RankReport { calls: calls.lines(), host: Some(host), no_group: None };
+        let report = RankReport { calls: calls.lines(), host: Some(host), ..Default::default() };
         let job = document("Some MPI", &[report.clone(), report]);
         assert_eq!(job["ranks"], 2);
         assert_eq!(job["collectives"][0]["route"], "fold");

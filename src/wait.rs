@@ -1,7 +1,7 @@
 //! Waiting without standing in anyone's way.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
@@ -14,6 +14,13 @@ const FIRST_SPINS: u32 = 32;
 /// through (a rendezvous send, say) can wait for the few microseconds of a short one.
 const PROGRESS_EVERY: u32 = 64;
 const CLOCK_EVERY: u32 = 8;
+/// A yield may take a time slice where CPUs are short, so progress is driven by the clock too.
+const PROGRESS_WITHIN: Duration = Duration::from_micros(500);
+/// After so long without movement a wait sleeps between its looks. Threads that yield in a loop
+/// while a sibling of theirs wakes every half millisecond (the helper thread, the MPI's own) starve
+/// processes of other sessions for seconds on Linux 6.18, the ones that are waited for among them.
+const RESTLESS: Duration = Duration::from_millis(5);
+const NAP: Duration = Duration::from_micros(50);
 
 /// How long this process spins now. Grows while waits end in the spin, shrinks while they do not:
 /// where hosts have more ranks than CPUs, whoever is waited for needs this CPU.
@@ -32,13 +39,16 @@ pub struct Waiter<'a> {
     turns: u32,
     /// Read when first asked for: most waits end before.
     now: Option<Instant>,
+    /// When something was last seen to move, and when progress was last driven, as far as `now` tells.
+    moved: Option<Instant>,
+    drove: Option<Instant>,
 }
 
 impl<'a> Waiter<'a> {
     /// A wait that begins now.
     pub fn new(mpi: &'a Mpi, nothing: Handle) -> Self {
         let spins = SPINS.load(Ordering::Relaxed);
-        Self { mpi, nothing, spins, turns: 0, now: None }
+        Self { mpi, nothing, spins, turns: 0, now: None, moved: None, drove: None }
     }
 
     /// To be called whenever there was nothing to do.
@@ -52,16 +62,34 @@ impl<'a> Waiter<'a> {
         }
     }
 
+    /// To be called whenever something moved, but not all that is waited for.
+    #[inline]
+    pub fn moved(&mut self) {
+        self.moved = None;
+        self.turns = self.turns.min(self.spins);
+    }
+
     #[cold]
     fn offer(&mut self) {
         let yields = self.turns - self.spins;
-        if yields.is_multiple_of(PROGRESS_EVERY) {
+        if !yields.is_multiple_of(CLOCK_EVERY) {
+            return std::thread::yield_now();
+        }
+        let now = Instant::now();
+        self.now = Some(now);
+        let restless = now.duration_since(*self.moved.get_or_insert(now)) > RESTLESS;
+        let drove = *self.drove.get_or_insert(now);
+        if yields.is_multiple_of(PROGRESS_EVERY) || now.duration_since(drove) > PROGRESS_WITHIN {
+            self.drove = Some(now);
             self.mpi.progress(self.nothing);
         }
-        if yields.is_multiple_of(CLOCK_EVERY) {
-            self.now = Some(Instant::now());
+        if restless {
+            // The next turn looks at the clock again.
+            self.turns += CLOCK_EVERY - 1;
+            std::thread::sleep(NAP);
+        } else {
+            std::thread::yield_now();
         }
-        std::thread::yield_now();
     }
 
     /// The time, some turns ago at most.

@@ -22,12 +22,16 @@ mod direct;
 mod egress;
 #[path = "bpf/fold.rs"]
 mod fold;
+#[path = "bpf/piece.rs"]
+mod piece;
 #[path = "bpf/place.rs"]
 mod place;
 #[path = "bpf/pull.rs"]
 mod pull;
 #[path = "bpf/star.rs"]
 mod star;
+#[path = "bpf/super_frame.rs"]
+mod super_frame;
 #[path = "bpf/truncated.rs"]
 mod truncated;
 #[path = "bpf/xdp.rs"]

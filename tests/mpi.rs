@@ -19,3 +19,5 @@ mod forms;
 mod harness;
 #[path = "mpi/programs.rs"]
 mod programs;
+#[path = "mpi/router.rs"]
+mod router;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use foldback::bindings as b;
 use foldback::leaf::fold::fold;
-use foldback::wire::Algorithm::{self, Direct, Star};
+use foldback::wire::Algorithm::{self, Direct, Shards, Star};
 use foldback::wire::cells::Cells;
 use foldback::wire::{Buffers, Identity, Kind, Part, Transfer, Wire};
 use network::{Fault, Network, Rng};
@@ -112,19 +112,40 @@ impl Buffers for Data {
     fn write(&mut self, at: usize, data: &[u8]) {
         self.recv[at..][..data.len()].copy_from_slice(data);
     }
+
+    fn result(&self, range: std::ops::Range<usize>) -> &[u8] {
+        &self.recv[range]
+    }
+
+    fn fold(&mut self, at: usize, data: &[u8], op: u8, element: u8) {
+        fold(&mut self.recv[at..][..data.len()], data, op, element);
+    }
+
+    fn in_place(&self) -> bool {
+        false
+    }
+
+    fn begin_with_own(&mut self, range: std::ops::Range<usize>) {
+        self.recv[range.clone()].copy_from_slice(&self.send[range]);
+    }
+
+    fn fold_own(&mut self, range: std::ops::Range<usize>, op: u8, element: u8) {
+        fold(&mut self.recv[range.clone()], &self.send[range], op, element);
+    }
 }
 
 /// Most payload of a frame.
 const CHUNK: usize = b::FB_CHUNK_BYTES as usize;
 
 /// The transfers of a collective at one member. Hosts with several ranks divide messages, here those
-/// of odd members; the others' must fit.
+/// of odd members; the others' must fit. By shards, all divide alike.
 fn transfers(
     seed: u64,
     index: usize,
     c: &Collective,
     members: u8,
     me: u8,
+    algorithm: Algorithm,
 ) -> Vec<(Transfer, Data)> {
     let kind = match c.pattern {
         Pattern::FoldToAll => Kind::FoldToAll,
@@ -143,7 +164,8 @@ fn transfers(
             return vec![(transfer, Data { index, send, recv: vec![0xee; extent.max(8)] })];
         }
     };
-    let step = if me % 2 == 1 { 2 * CHUNK } else { usize::MAX };
+    let divides = if algorithm == Shards { seed } else { u64::from(me) } % 2 == 1;
+    let step = if divides { 2 * CHUNK } else { usize::MAX };
     let message = contribution(seed, index, me, c.bytes);
     let mut from = 0;
     let mut all = Vec::new();
@@ -224,8 +246,7 @@ fn run(setting: &Setting) -> u64 {
     let network = Network::new(seed, members, window, setting.xdp, setting.fault);
     let mut wires: Vec<_> = (0..members)
         .map(|me| {
-            let (chunk_bytes, algorithm) = (CHUNK as u16, setting.algorithm);
-            let identity = Identity { token: 7, members, me, chunk_bytes, algorithm };
+            let identity = Identity { token: 7, members, me, chunk_bytes: CHUNK as u16 };
             Wire::new(Cells::new(network.memory(me)), network.port(me), identity)
         })
         .collect();
@@ -249,8 +270,8 @@ fn run(setting: &Setting) -> u64 {
         let me = rng.below(u64::from(members)) as usize;
         let (member, wire) = (&mut all[me], &mut wires[me]);
         if member.ahead.is_empty() && member.planned < plan.len() {
-            let (index, me) = (member.planned, me as u8);
-            member.ahead.extend(transfers(seed, index, &plan[index], members, me));
+            let (index, me, algorithm) = (member.planned, me as u8, setting.algorithm);
+            member.ahead.extend(transfers(seed, index, &plan[index], members, me, algorithm));
             member.planned += 1;
         }
         if member.under_way < setting.depth
@@ -258,7 +279,7 @@ fn run(setting: &Setting) -> u64 {
             && let Some((transfer, data)) = member.ahead.pop_front()
         {
             member.under_way += 1;
-            wire.submit(transfer, data);
+            wire.submit(transfer.by(setting.algorithm), data);
         }
         wire.poll(|| start + Duration::from_micros(network.now()));
         match wire.take_over() {
@@ -292,6 +313,9 @@ fn a_calm_network_needs_no_repair() {
         (8, Star, false),
         (8, Direct, false),
         (64, Star, true),
+        (2, Shards, false),
+        (3, Shards, true),
+        (16, Shards, false),
     ] {
         let steps = run(&Setting {
             seed: 1,
@@ -310,7 +334,7 @@ fn a_calm_network_needs_no_repair() {
 
 #[test]
 fn lost_doubled_and_reordered_frames_are_repaired() {
-    for seed in 0..40 {
+    for seed in 0..50 {
         let members = 2 + (seed % 7) as u8;
         run(&Setting {
             seed,
@@ -319,7 +343,7 @@ fn lost_doubled_and_reordered_frames_are_repaired() {
             most_bytes: 8192,
             window: 256,
             depth: 1 + (seed % 5) as usize * 7,
-            algorithm: if seed % 3 == 0 { Direct } else { Star },
+            algorithm: [Direct, Star, Shards, Star, Shards][(seed % 5) as usize],
             xdp: seed % 2 == 0,
             fault: ROUGH,
         });
@@ -336,7 +360,7 @@ fn frames_that_return_after_seconds_do_no_harm() {
             most_bytes: 3000,
             window: 256,
             depth: 1 + (seed % 5) as usize * 7,
-            algorithm: if seed % 4 < 2 { Direct } else { Star },
+            algorithm: [Direct, Star, Shards][(seed % 3) as usize],
             xdp: seed % 2 == 0,
             fault: GHOSTS,
         });
@@ -345,15 +369,15 @@ fn frames_that_return_after_seconds_do_no_harm() {
 
 #[test]
 fn long_messages_wrap_the_window_many_times() {
-    for seed in 200..204 {
+    for seed in 200..206 {
         run(&Setting {
             seed,
-            members: 3,
+            members: 2 + (seed % 3) as u8,
             collectives: 12,
-            most_bytes: 2 << 20,
-            window: 256,
+            most_bytes: 1 << 20,
+            window: if seed % 2 == 0 { 256 } else { 1024 },
             depth: 1 + (seed % 5) as usize * 7,
-            algorithm: if seed % 2 == 0 { Direct } else { Star },
+            algorithm: [Direct, Shards, Star, Shards][(seed % 4) as usize],
             xdp: false,
             fault: ROUGH,
         });
@@ -395,8 +419,8 @@ fn many_transfers_are_under_way_at_once() {
             most_bytes: 4096,
             window: 256,
             depth: 200,
-            algorithm: if seed % 2 == 0 { Direct } else { Star },
-            xdp: seed % 3 == 0,
+            algorithm: [Direct, Star, Shards][(seed % 3) as usize],
+            xdp: seed % 2 == 0,
             fault: ROUGH,
         });
     }

@@ -41,7 +41,7 @@ impl Default for Limits {
         Self {
             groups: FB_MAX_GROUPS,
             groups_per_user: 256,
-            cell_bytes_per_user: 256 << 20,
+            cell_bytes_per_user: 512 << 20,
             connections_per_user: 256,
             connections: 900,
         }

@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use crate::lab::launch::Mpi;
 use crate::lab::registry;
 use crate::lab::run::{self, Request};
-use crate::lab::settings::{MAX_HOSTS, Settings};
+use crate::lab::settings::{MAX_HOSTS, Rate, Settings};
 use crate::lab::{enter, fabric, rank, status};
 
 /// Name of the lab that commands mean if they name none.
@@ -28,6 +28,7 @@ enum Command {
     Up(Up),
     Run(Run),
     Exec(Exec),
+    Rate(SetRate),
     Status(Status),
     Down(Down),
     /// Execute a rank's program; for the launchers
@@ -125,6 +126,22 @@ struct Exec {
     command: Vec<OsString>,
 }
 
+/// Change the speed of all links of a lab, whatever runs in it
+#[derive(Parser)]
+struct SetRate {
+    /// Name of the lab
+    #[arg(long, default_value = DEFAULT_NAME)]
+    name: String,
+
+    /// Such as 100mbit, in each direction; off: as fast as it goes
+    #[arg(value_name = "RATE|off", value_parser = rate)]
+    rate: SpeedLimit,
+}
+
+/// A speed of links; none: no limit.
+#[derive(Clone, Debug)]
+struct SpeedLimit(Option<Rate>);
+
 /// Show labs: hosts, addresses, settings, what faults befell
 #[derive(Parser)]
 struct Status {
@@ -162,6 +179,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Command::Exec(exec) => {
             match enter::exec(&exec.name, &exec.host, exec.die_with_parent, &exec.command)? {}
         }
+        Command::Rate(set) => fabric::set_rate(&set.name, set.rate.0)?,
         Command::Status(status) => show(&status)?,
         Command::Down(down) => take_down(&down)?,
         Command::Rank(rank) => match rank::exec(&rank.options, &rank.command)? {},
@@ -231,6 +249,10 @@ fn take_down(down: &Down) -> Result<()> {
     }
     registry::sweep()?;
     registry::remove(&down.name)
+}
+
+fn rate(text: &str) -> Result<SpeedLimit, String> {
+    if text == "off" { Ok(SpeedLimit(None)) } else { text.parse().map(|r| SpeedLimit(Some(r))) }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

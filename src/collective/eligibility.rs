@@ -6,20 +6,42 @@
 //! refuse them before it communicates: such a call is its to refuse.
 
 use crate::bindings as b;
-use crate::mpi::types::{Class, Op, TypeInfo};
+use crate::leaf::fold;
+use crate::mpi::types::{Class, Op, Shape, TypeInfo};
 use crate::stats::Reason;
 
 /// What a reduction folds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduction {
-    /// `enum fb_op`.
-    pub op: u8,
-    /// `enum fb_type`.
-    pub element: u8,
-    /// Bytes of the message.
+    /// Who, and how.
+    pub by: By,
+    /// Bytes of the message, as it is sent.
     pub bytes: usize,
-    /// The elements are pairs, folded as keys.
-    pub pair: Option<Pair>,
+    /// How its elements lie in memory.
+    pub shape: Shape,
+}
+
+/// Who folds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The kernels.
+    Kernel {
+        /// `enum fb_op`.
+        op: u8,
+        /// `enum fb_type`.
+        element: u8,
+        /// The elements are pairs, folded as keys.
+        pair: Option<Pair>,
+    },
+    /// Each process for itself, from what all ranks bring, in the order of ranks.
+    Own {
+        /// `enum fb_op`.
+        op: u8,
+        /// As [`fold::fold`] has it.
+        element: u8,
+    },
+    /// Likewise, by the MPI: MPI_Reduce_local.
+    Mpi,
 }
 
 /// How pairs are folded as keys of 64 bits, the least of which wins.
@@ -31,31 +53,67 @@ pub struct Pair {
     pub most: bool,
 }
 
-/// The reduction of `count` elements, if the kernel folds it.
+/// Who folds `op` on `datatype`. An op that is not known may be one of the program's own, for which any
+/// type will do. `deposited`: what ranks bring is brought together in any case (Scan).
 ///
 /// # Errors
-/// Why not.
-pub fn reduction(
-    count: i64,
-    datatype: Option<TypeInfo>,
-    op: Option<Op>,
-    max_bytes: usize,
-) -> Result<Reduction, Reason> {
+/// MPI does not define it, as far as is known here.
+pub fn who(datatype: Option<TypeInfo>, op: Option<Op>, deposited: bool) -> Result<By, Reason> {
+    let Some(op) = op else { return Ok(By::Mpi) };
     let datatype = datatype.ok_or(Reason::Datatype)?;
-    let op = op.ok_or(Reason::Op)?;
-    let (op, element, pair) = match (datatype.class, op) {
-        (Class::Opaque, _) => return Err(Reason::Datatype),
-        (Class::Pair, Op::Least | Op::Most) => {
-            let pair = Pair { value: datatype.size - 4, most: op == Op::Most };
-            (b::FB_OP_MIN as u8, b::FB_TYPE_U64 as u8, Some(pair))
-        }
-        (Class::CInteger | Class::Integer | Class::Byte, Op::Fold(op)) if datatype.allows(op) => {
-            (op, datatype.element(), None)
-        }
-        _ => return Err(Reason::Op),
+    if !datatype.allows(op) {
+        let never = datatype.class == Class::Opaque;
+        return Err(if never { Reason::Datatype } else { Reason::Op });
+    }
+    let component = match (datatype.class, datatype.size) {
+        (Class::Real, 4) | (Class::Complex, 8) => Some(fold::F32),
+        (Class::Real, 8) | (Class::Complex, 16) => Some(fold::F64),
+        _ => None,
     };
-    let bytes = bounded(size(count, datatype.extent())?, max_bytes)?;
-    Ok(Reduction { op, element, bytes, pair })
+    let sums = op == Op::Fold(b::FB_OP_SUM as u8);
+    Ok(match (datatype.class, op, component) {
+        (Class::CInteger | Class::Integer | Class::Byte | Class::Truth, Op::Fold(op), _) => {
+            let element = datatype.element();
+            if deposited { By::Own { op, element } } else { By::Kernel { op, element, pair: None } }
+        }
+        (Class::Pair, ..) if !deposited => {
+            let pair = Some(Pair { value: datatype.size - 4, most: op == Op::Most });
+            By::Kernel { op: b::FB_OP_MIN as u8, element: b::FB_TYPE_U64 as u8, pair }
+        }
+        (Class::Real, Op::Fold(op), Some(element)) => By::Own { op, element },
+        // Sums of complex numbers are sums of their parts.
+        (Class::Complex, Op::Fold(op), Some(element)) if sums => By::Own { op, element },
+        _ => By::Mpi,
+    })
+}
+
+impl By {
+    /// Whether the real MPI comes to the same bits, whatever its algorithm, so that a call may go either
+    /// way: not of floating point, nor where some MPI is wrong (docs/architecture.md).
+    pub fn is_as_exact_as_mpi(self) -> bool {
+        let (op, element) = match self {
+            Self::Kernel { pair: Some(_), .. } => return true,
+            Self::Kernel { op, element, .. } | Self::Own { op, element } => (op, element),
+            Self::Mpi => return false,
+        };
+        if u32::from(element) >= b::FB_TYPE_COUNT {
+            return false;
+        }
+        let (size, unsigned) = (element >> 1, element & 1 == 1);
+        match u32::from(op) {
+            b::FB_OP_SUM | b::FB_OP_PROD => size > 1,
+            b::FB_OP_MIN | b::FB_OP_MAX => !unsigned && size < 3,
+            _ => true,
+        }
+    }
+
+    /// Bytes of an element, as it is sent. Keys take the place of pairs, with their holes.
+    pub fn bytes(self, shape: Shape) -> usize {
+        match self {
+            Self::Kernel { pair: Some(_), .. } => shape.extent.unsigned_abs(),
+            _ => shape.size,
+        }
+    }
 }
 
 /// Bytes of `count` elements.
@@ -83,40 +141,74 @@ pub fn bounded(bytes: usize, max_bytes: usize) -> Result<usize, Reason> {
 mod tests {
     use super::*;
 
-    const INT: TypeInfo = TypeInfo { class: Class::CInteger, size: 4, signed: true };
+    fn datatype(class: Class, size: u8) -> TypeInfo {
+        TypeInfo { class, size, signed: true, row: 0 }
+    }
 
-    fn bytes(count: i64, op: Option<Op>, max_bytes: usize) -> Result<usize, Reason> {
-        reduction(count, Some(INT), op, max_bytes).map(|fold| fold.bytes)
+    fn fold(op: u32) -> Op {
+        Op::Fold(op as u8)
     }
 
     #[test]
-    fn integers_fold_up_to_the_limit() {
-        let sum = Some(Op::Fold(b::FB_OP_SUM as u8));
-        assert_eq!(bytes(2, sum, 8), Ok(8));
-        assert_eq!(bytes(3, sum, 8), Err(Reason::TooLarge));
-        assert_eq!(bytes(0, sum, 8), Err(Reason::Empty));
-        assert_eq!(bytes(-1, sum, 8), Err(Reason::Argument));
-        assert_eq!(bytes(i64::MAX, sum, usize::MAX), Err(Reason::Argument));
-        assert_eq!(bytes(i32::MAX.into(), sum, usize::MAX), Ok(8_589_934_588));
+    fn sizes_are_bounded() {
+        assert_eq!(size(2, 4), Ok(8));
+        assert_eq!(size(-1, 4), Err(Reason::Argument));
+        assert_eq!(size(i64::MAX, 4), Err(Reason::Argument));
+        assert_eq!(size(i32::MAX.into(), 4), Ok(8_589_934_588));
+        assert_eq!(bounded(8, 8), Ok(8));
+        assert_eq!(bounded(9, 8), Err(Reason::TooLarge));
+        assert_eq!(bounded(0, 8), Err(Reason::Empty));
     }
 
     #[test]
     fn what_mpi_does_not_define_is_left_to_it() {
-        let byte = TypeInfo { class: Class::Byte, size: 1, signed: false };
-        let aint = TypeInfo { class: Class::Integer, size: 8, signed: true };
-        let real = TypeInfo { class: Class::Opaque, size: 8, signed: false };
-        let pair = TypeInfo { class: Class::Pair, size: 6, signed: true };
-        let try_out = |datatype, op| reduction(1, datatype, Some(op), 64).map(|fold| fold.bytes);
-        let fold = |op: u32| Op::Fold(op as u8);
-        assert_eq!(try_out(Some(byte), fold(b::FB_OP_MAX)), Err(Reason::Op));
-        assert_eq!(try_out(Some(byte), fold(b::FB_OP_BXOR)), Ok(1));
-        assert_eq!(try_out(Some(aint), fold(b::FB_OP_LAND)), Err(Reason::Op));
-        assert_eq!(try_out(Some(aint), fold(b::FB_OP_BAND)), Ok(8));
-        assert_eq!(try_out(Some(aint), Op::Least), Err(Reason::Op));
-        assert_eq!(try_out(Some(real), fold(b::FB_OP_SUM)), Err(Reason::Datatype));
-        assert_eq!(try_out(Some(pair), fold(b::FB_OP_SUM)), Err(Reason::Op));
-        assert_eq!(try_out(Some(pair), Op::Most), Ok(8));
-        assert_eq!(try_out(None, fold(b::FB_OP_SUM)), Err(Reason::Datatype));
-        assert_eq!(bytes(1, None, 64), Err(Reason::Op));
+        let refused = |class, size, op, reason| {
+            for deposited in [false, true] {
+                assert_eq!(who(Some(datatype(class, size)), Some(op), deposited), Err(reason));
+            }
+        };
+        refused(Class::Byte, 1, fold(b::FB_OP_MAX), Reason::Op);
+        refused(Class::Integer, 8, fold(b::FB_OP_LAND), Reason::Op);
+        refused(Class::Integer, 8, Op::Least, Reason::Op);
+        refused(Class::Real, 8, fold(b::FB_OP_BAND), Reason::Op);
+        refused(Class::Real, 4, fold(b::FB_OP_LXOR), Reason::Op);
+        refused(Class::Real, 8, Op::Most, Reason::Op);
+        refused(Class::Complex, 8, fold(b::FB_OP_MIN), Reason::Op);
+        refused(Class::Truth, 1, fold(b::FB_OP_SUM), Reason::Op);
+        refused(Class::Logical, 4, fold(b::FB_OP_MAX), Reason::Op);
+        refused(Class::Pair, 6, fold(b::FB_OP_SUM), Reason::Op);
+        refused(Class::WidePair, 12, fold(b::FB_OP_MIN), Reason::Op);
+        refused(Class::Opaque, 1, fold(b::FB_OP_SUM), Reason::Datatype);
+        assert_eq!(who(None, Some(fold(b::FB_OP_SUM)), false), Err(Reason::Datatype));
+    }
+
+    #[test]
+    fn the_kernel_folds_what_it_can_and_mpi_what_nobody_else_can() {
+        let by = |class, size, op| who(Some(datatype(class, size)), Some(op), false).unwrap();
+        let (sum, product) = (fold(b::FB_OP_SUM), fold(b::FB_OP_PROD));
+        let (op, i32) = (b::FB_OP_SUM as u8, b::FB_TYPE_I32 as u8);
+        assert_eq!(by(Class::CInteger, 4, sum), By::Kernel { op, element: i32, pair: None });
+        let scanned = who(Some(datatype(Class::CInteger, 4)), Some(sum), true);
+        assert_eq!(scanned, Ok(By::Own { op, element: i32 }));
+        assert!(matches!(by(Class::Byte, 1, fold(b::FB_OP_BXOR)), By::Kernel { .. }));
+        assert!(matches!(by(Class::Truth, 1, fold(b::FB_OP_LOR)), By::Kernel { .. }));
+        assert_eq!(by(Class::Real, 4, sum), By::Own { op, element: fold::F32 });
+        assert_eq!(by(Class::Real, 16, sum), By::Mpi);
+        assert_eq!(by(Class::Complex, 16, sum), By::Own { op, element: fold::F64 });
+        assert_eq!(by(Class::Complex, 16, product), By::Mpi);
+        assert_eq!(by(Class::Complex, 32, sum), By::Mpi);
+        assert_eq!(by(Class::Logical, 4, fold(b::FB_OP_LAND)), By::Mpi);
+        assert_eq!(by(Class::WidePair, 12, Op::Least), By::Mpi);
+        assert_eq!(who(Some(datatype(Class::Real, 8)), None, false), Ok(By::Mpi));
+        assert_eq!(who(None, None, true), Ok(By::Mpi));
+    }
+
+    #[test]
+    fn keys_are_sent_with_the_holes_of_their_pairs() {
+        let short = datatype(Class::Pair, 6);
+        let folded = who(Some(short), Some(Op::Most), false).unwrap();
+        assert_eq!(folded.bytes(short.shape()), 8);
+        let scanned = who(Some(short), Some(Op::Most), true).unwrap();
+        assert_eq!((scanned, scanned.bytes(short.shape())), (By::Mpi, 6));
     }
 }

@@ -1,15 +1,13 @@
 //! What is to be done with what a group brought, by the program's own thread: an operation may come to
-//! its end in any, but only here the real MPI is called, to unpack.
+//! its end in any, but only here the real MPI is called, to unpack and to fold.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
-use std::sync::Arc;
 
-use crate::collective::eligibility::{Pair, Reduction};
+use crate::collective::deposits::Deposits;
+use crate::collective::eligibility::Pair;
 use crate::collective::prepare::Prepared;
-use crate::group::Image;
-use crate::leaf::fold::fold;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::mpi::types::{self, Shape};
@@ -44,19 +42,8 @@ pub enum Finish {
         /// How they are keys.
         pair: Pair,
     },
-    /// The fold of the parts of the ranks of this range (Scan, Exscan).
-    Prefix {
-        /// Everyone's part.
-        from: *const u8,
-        /// Where the parts are.
-        image: Arc<Image>,
-        /// Whose.
-        ranks: Range<usize>,
-        /// The buffer.
-        to: *mut u8,
-        /// How.
-        fold: Reduction,
-    },
+    /// Everyone's parts to their fold.
+    Fold(Deposits),
 }
 
 /// A run of bytes that become elements.
@@ -117,21 +104,8 @@ impl Prepared {
                     types::unkey(keys, pairs, *pair);
                 }
             }
-            Finish::Prefix { from, image, ranks, to, fold: how } => {
-                for rank in ranks.clone() {
-                    // SAFETY: the image is there, and the buffer is of a part's size.
-                    unsafe {
-                        let part = from.add(image.part(rank).start);
-                        if rank == ranks.start {
-                            std::ptr::copy_nonoverlapping(part, *to, how.bytes);
-                        } else {
-                            let into = std::slice::from_raw_parts_mut(*to, how.bytes);
-                            let part = std::slice::from_raw_parts(part, how.bytes);
-                            fold(into, part, how.op, how.element);
-                        }
-                    }
-                }
-            }
+            // SAFETY: the image is there, and the buffer is the program's.
+            Finish::Fold(deposits) => code = unsafe { deposits.fold(mpi) },
         }
         code
     }

@@ -4,9 +4,11 @@
 //! may be folded, [`prepare`] turns it into a job for the group, [`finish`] brings what came of that to
 //! where the program wants it.
 
+pub mod deposits;
 pub mod eligibility;
 pub mod finish;
 pub mod prepare;
+mod reductions;
 
 use std::ffi::{c_int, c_void};
 
@@ -45,12 +47,13 @@ impl Collective {
     /// What the group does for it, for people (docs/coverage.md).
     pub fn how(self) -> &'static str {
         match self {
-            Self::Allreduce | Self::Barrier => "fold to all",
-            Self::Reduce => "fold to the root",
-            Self::Bcast => "fan-out",
+            Self::Barrier => "fold to all",
+            Self::Allreduce => "fold to all; long, by shards; or deposit, and each folds all",
+            Self::Reduce => "fold to the root; or deposit there, and the root folds all",
+            Self::Bcast => "fan-out; long, by shards",
             Self::Scatter => "fan-out of the whole; each takes its own",
             Self::Reduce_scatter | Self::Reduce_scatter_block => {
-                "fold of the whole to all; each takes its own"
+                "fold of the whole to all, and each takes its own; or deposit, and each folds its own"
             }
             Self::Allgather | Self::Allgatherv => "deposit; beyond one chunk, fan-out of each part",
             Self::Gather => "deposit at the root, of one chunk in all",
@@ -69,9 +72,9 @@ impl Collective {
             | Self::Gather
             | Self::Scatter
             | Self::Alltoall => "all",
-            Self::Scan | Self::Exscan => "integers, predefined ops",
+            Self::Scan | Self::Exscan => "[all](#who-folds-what)",
             Self::Allreduce | Self::Reduce | Self::Reduce_scatter | Self::Reduce_scatter_block => {
-                "integers, predefined ops; pairs of integers in 64 bits, MINLOC and MAXLOC"
+                "[all](#who-folds-what); by deposit, of one chunk in all"
             }
         }
     }

@@ -5,15 +5,17 @@ use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::collective::eligibility::{Reduction, bounded, reduction, size};
+use crate::collective::eligibility::{Reduction, bounded, size};
 use crate::collective::finish::{Finish, Piece};
-use crate::collective::{Call, Collective, Counts, Side};
+use crate::collective::reductions::reduction;
+use crate::collective::{Call, Collective, Counts, Form, Side};
 use crate::config::Config;
 use crate::group::{Group, Image, Job, Pattern};
 use crate::leaf::segment;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
-use crate::mpi::types;
+use crate::mpi::types::Shape;
+use crate::router::{self, Policy};
 use crate::stats::Reason;
 
 /// Most bytes of an image: on hosts with several ranks it has to fit into a block of theirs.
@@ -23,7 +25,12 @@ const MOST_IMAGE: usize = segment::BLOCK - 4096;
 pub struct Admitted {
     /// Bytes of the message; of gathers, of the part of one rank.
     pub bytes: usize,
-    fold: Option<Reduction>,
+    /// Most bytes in all that may be folded.
+    pub most: usize,
+    /// Whether the ways are compared, see [`crate::router`].
+    pub measured: bool,
+    /// Of reductions.
+    pub(super) fold: Option<Reduction>,
 }
 
 /// What a call that is folded needs besides its job.
@@ -47,29 +54,32 @@ unsafe impl Send for Prepared {}
 ///
 /// # Errors
 /// Why it is the real MPI's; the same on all ranks, or nobody's but the MPI's to judge.
-pub fn admit(mpi: &Mpi, config: &Config, call: &Call) -> Result<Admitted, Reason> {
-    let most = config.shared.max_bytes[call.collective as usize];
-    let (datatype, op) = (mpi.abi.datatype(call.recv.datatype), mpi.abi.op(call.op));
+pub fn admit(mpi: &Mpi, config: &Config, form: Form, call: &Call) -> Result<Admitted, Reason> {
+    if config.shared.policy == Policy::Mpi {
+        return Err(Reason::Routed);
+    }
+    let may_measure = form == Form::Blocking && config.shared.policy == Policy::Auto;
+    let measured = may_measure && router::is_measured(call.collective);
+    let most = config.shared.most_bytes(call.collective, measured);
     let folded = |count| {
-        let fold = reduction(count, datatype, op, most)?;
-        Ok(Admitted { bytes: fold.bytes, fold: Some(fold) })
+        let fold = reduction(mpi, form, call, count, most)?;
+        let measured = measured && fold.by.is_as_exact_as_mpi();
+        let most = config.shared.most_bytes(call.collective, measured);
+        Ok(Admitted { bytes: bounded(fold.bytes, most)?, most, measured, fold: Some(fold) })
     };
     let in_place = |side: &Side| side.data as usize == mpi.abi.in_place;
     let moved = |side: &Side| {
         let bytes = bounded(size(side.count, mpi.shape(side.datatype)?.size)?, most)?;
-        Ok(Admitted { bytes, fold: None })
+        Ok(Admitted { bytes, most, measured, fold: None })
     };
     match call.collective {
         Collective::Barrier if most == 0 => Err(Reason::TooLarge),
-        Collective::Barrier => Ok(Admitted { bytes: 0, fold: None }),
-        Collective::Allreduce | Collective::Reduce => folded(call.recv.count),
-        Collective::Reduce_scatter_block => folded(call.recv.count),
-        Collective::Scan | Collective::Exscan => {
-            folded(call.recv.count).and_then(|admitted| match admitted.fold {
-                Some(Reduction { pair: Some(_), .. }) => Err(Reason::Datatype),
-                _ => Ok(admitted),
-            })
-        }
+        Collective::Barrier => Ok(Admitted { bytes: 0, most, measured, fold: None }),
+        Collective::Allreduce
+        | Collective::Reduce
+        | Collective::Reduce_scatter_block
+        | Collective::Scan
+        | Collective::Exscan => folded(call.recv.count),
         // How many elements there are takes the group's size to say; one will do.
         Collective::Reduce_scatter => folded(1),
         Collective::Bcast | Collective::Allgather | Collective::Alltoall => moved(&call.recv),
@@ -77,33 +87,33 @@ pub fn admit(mpi: &Mpi, config: &Config, call: &Call) -> Result<Admitted, Reason
         Collective::Gather => moved(if in_place(&call.send) { &call.recv } else { &call.send }),
         Collective::Scatter => moved(if in_place(&call.recv) { &call.send } else { &call.recv }),
         Collective::Allgatherv => {
-            mpi.shape(call.recv.datatype).map(|shape| Admitted { bytes: shape.size, fold: None })
+            let bytes = mpi.shape(call.recv.datatype)?.size;
+            Ok(Admitted { bytes, most, measured, fold: None })
         }
     }
 }
 
 /// What a call moves in all, if it is not too much, and where every rank's part lies in that; where each
-/// rank has its own count, this is left to [`prepare`].
+/// rank has its own count, and of reductions, this is left to [`prepare`].
 ///
 /// # Errors
 /// Why it is the real MPI's; the same on all ranks.
-fn fits(
-    config: &Config,
+pub fn fits(
     call: &Call,
     admitted: &Admitted,
     group: &mut Group,
 ) -> Result<Option<Arc<Image>>, Reason> {
-    let most = config.shared.max_bytes[call.collective as usize];
+    let most = admitted.most;
     let (bytes, ranks) = (admitted.bytes, group.place.layout.ranks());
     let whole = || bounded(bytes.checked_mul(ranks).ok_or(Reason::TooLarge)?, most);
     let image = match call.collective {
-        Collective::Scan | Collective::Exscan | Collective::Allgather => group.even_image(bytes),
+        Collective::Allgather => group.even_image(bytes),
         Collective::Gather => {
             let chunk = usize::from(group.place.chunk_bytes);
             return small(group.even_image(bytes), most.min(chunk)).map(Some);
         }
         Collective::Alltoall => group.even_image(whole()?),
-        Collective::Scatter | Collective::Reduce_scatter_block => return whole().map(|_| None),
+        Collective::Scatter => return whole().map(|_| None),
         _ => return Ok(None),
     };
     small(image, most).map(Some)
@@ -118,33 +128,21 @@ fn fits(
 /// The call's buffers are as MPI demands of the program.
 pub unsafe fn prepare(
     mpi: &Mpi,
-    config: &Config,
     call: &Call,
     admitted: &Admitted,
     group: &mut Group,
 ) -> Result<(Job, Prepared), Reason> {
-    let most = config.shared.max_bytes[call.collective as usize];
+    let most = admitted.most;
     let (me, ranks) = (group.place.rank, group.place.layout.ranks());
-    let image = fits(config, call, admitted, group)?;
+    let image = fits(call, admitted, group)?;
     let staging = Vec::new();
-    let mut make = Make { mpi, call, admitted, me, ranks, staging, refused: false };
+    let mut make = Make { mpi, call, admitted, group, me, ranks, staging, refused: false };
     // SAFETY: the caller's promise, for all of them.
     unsafe {
-        let (job, finish) = match (call.collective, admitted.fold) {
+        let (job, finish) = match (call.collective, image) {
+            _ if admitted.fold.is_some() => make.reduction(most)?,
             (Collective::Barrier, _) => {
                 (job(Pattern::FoldToAll, 0, std::ptr::null(), std::ptr::null_mut()), Finish::Done)
-            }
-            (Collective::Allreduce, Some(fold)) => make.fold(Pattern::FoldToAll, fold, true)?,
-            (Collective::Reduce, Some(fold)) => {
-                let root = make.root()?;
-                make.fold(Pattern::FoldToRoot(root), fold, root == me)?
-            }
-            (Collective::Reduce_scatter_block, Some(fold)) => {
-                make.reduce_scatter(fold, most, |_| call.recv.count)?
-            }
-            (Collective::Reduce_scatter, Some(fold)) => {
-                let counts = call.recv.counts.ok_or(Reason::Argument)?;
-                make.reduce_scatter(fold, most, |rank| counts.count(rank))?
             }
             (Collective::Bcast, _) => make.bcast(admitted.bytes)?,
             (Collective::Scatter, _) => make.scatter(admitted.bytes)?,
@@ -155,42 +153,26 @@ pub unsafe fn prepare(
                 if lengths.iter().any(|length| *length > most) {
                     return Err(Reason::TooLarge);
                 }
-                let image = Image::new(&group.place.layout, |rank| lengths[rank]);
+                let image = Image::new(&make.group.place.layout, |rank| lengths[rank]);
                 make.allgather(small(Arc::new(image), most)?)?
             }
-            (collective, fold) => match (collective, image.ok_or(Reason::Argument)?, fold) {
-                (Collective::Scan | Collective::Exscan, image, Some(fold)) => {
-                    make.scan(fold, image)?
-                }
-                (Collective::Allgather, image, _) => make.allgather(image)?,
-                (Collective::Gather, image, _) => make.gather(image)?,
-                (Collective::Alltoall, image, _) => make.alltoall(image, admitted.bytes)?,
-                _ => return Err(Reason::Argument),
-            },
+            (Collective::Allgather, Some(image)) => make.allgather(image)?,
+            (Collective::Gather, Some(image)) => make.gather(image)?,
+            (Collective::Alltoall, Some(image)) => make.alltoall(image, admitted.bytes)?,
+            _ => return Err(Reason::Argument),
         };
         let Make { refused, staging: _staging, .. } = make;
         Ok((job, Prepared { finish, refused, type_copy: None, _staging }))
     }
 }
 
-/// Whether the real MPI refuses a call, on this rank, for one buffer at both ends of a reduction.
-/// SAFETY of callers: as [`prepare`].
-unsafe fn refused(mpi: &Mpi, call: &Call, admitted: &Admitted) -> bool {
-    let Call { send, recv, op, .. } = call;
-    let count = c_int::try_from(recv.count.max(1)).unwrap_or(c_int::MAX);
-    // SAFETY: the program's buffer, type and op.
-    admitted.fold.is_some()
-        && send.data == recv.data
-        && unsafe { mpi.refuses_one_buffer(recv.data, (count, recv.datatype, *op)) }
-}
-
-fn small(image: Arc<Image>, most: usize) -> Result<Arc<Image>, Reason> {
+pub(super) fn small(image: Arc<Image>, most: usize) -> Result<Arc<Image>, Reason> {
     bounded(image.bytes(), most.min(MOST_IMAGE))?;
     Ok(image)
 }
 
 /// A job that folds nothing.
-fn job(pattern: Pattern, bytes: usize, send: *const u8, recv: *mut u8) -> Job {
+pub(super) fn job(pattern: Pattern, bytes: usize, send: *const u8, recv: *mut u8) -> Job {
     Job { pattern, op: 0, element: 0, bytes, send, recv }
 }
 
@@ -211,7 +193,7 @@ impl Counts {
     }
 
     /// Elements of a rank. SAFETY of callers: the program's arrays span the communicator.
-    unsafe fn count(&self, rank: usize) -> i64 {
+    pub(super) unsafe fn count(&self, rank: usize) -> i64 {
         // SAFETY: the caller's promise.
         unsafe { Self::at(self.counts, self.wide, rank) }
     }
@@ -241,133 +223,33 @@ impl Counts {
 }
 
 /// A job in the making.
-struct Make<'a> {
-    mpi: &'a Mpi,
-    call: &'a Call,
-    admitted: &'a Admitted,
-    me: usize,
-    ranks: usize,
-    staging: Vec<Vec<u8>>,
-    refused: bool,
+pub(super) struct Make<'a> {
+    pub(super) mpi: &'a Mpi,
+    pub(super) call: &'a Call,
+    pub(super) admitted: &'a Admitted,
+    pub(super) group: &'a mut Group,
+    pub(super) me: usize,
+    pub(super) ranks: usize,
+    pub(super) staging: Vec<Vec<u8>>,
+    pub(super) refused: bool,
 }
 
-type Made = Result<(Job, Finish), Reason>;
+pub(super) type Made = Result<(Job, Finish), Reason>;
 
 impl Make<'_> {
-    fn is_in_place(&self, data: *const c_void) -> bool {
+    pub(super) fn is_in_place(&self, data: *const c_void) -> bool {
         data as usize == self.mpi.abi.in_place
     }
 
-    fn root(&self) -> Result<usize, Reason> {
+    pub(super) fn root(&self) -> Result<usize, Reason> {
         let root = usize::try_from(self.call.root).map_err(|_| Reason::Argument)?;
         if root < self.ranks { Ok(root) } else { Err(Reason::Argument) }
     }
 
     /// Memory of our own, zeroed.
-    fn stage(&mut self, bytes: usize) -> *mut u8 {
+    pub(super) fn stage(&mut self, bytes: usize) -> *mut u8 {
         self.staging.push(vec![0; bytes]);
         self.staging.last_mut().map_or(std::ptr::null_mut(), Vec::as_mut_ptr)
-    }
-
-    /// Send and receive buffers of a reduction, `recv` where this rank gets something.
-    unsafe fn ends(
-        &mut self,
-        fold: &Reduction,
-        receives: bool,
-    ) -> Result<(*const u8, *mut u8), Reason> {
-        let (send, recv) = (self.call.send.data, self.call.recv.data);
-        if !receives {
-            let wrong = send.is_null() || self.is_in_place(send);
-            return if wrong { Err(Reason::Argument) } else { Ok((send.cast(), recv.cast())) };
-        }
-        if send.is_null() || recv.is_null() || self.is_in_place(recv) {
-            return Err(Reason::Argument);
-        }
-        if self.is_in_place(send) {
-            return Ok((recv.cast_const().cast(), recv.cast()));
-        }
-        // SAFETY: the caller's promise.
-        self.refused = unsafe { refused(self.mpi, self.call, self.admitted) };
-        let recv = if self.refused { self.stage(fold.bytes) } else { recv.cast() };
-        Ok((send.cast(), recv))
-    }
-
-    /// Allreduce and Reduce.
-    unsafe fn fold(&mut self, pattern: Pattern, fold: Reduction, receives: bool) -> Made {
-        // SAFETY: the caller's promise, here and below.
-        let (mut send, mut recv) = unsafe { self.ends(&fold, receives)? };
-        let mut finish = Finish::Done;
-        if let Some(pair) = fold.pair {
-            // SAFETY: a buffer of that many bytes.
-            let pairs = unsafe { std::slice::from_raw_parts(send, fold.bytes) };
-            self.staging.push(types::keys(pairs, pair));
-            let keys = self.staging.last_mut().map_or(std::ptr::null_mut(), Vec::as_mut_ptr);
-            if receives {
-                finish = Finish::Pairs { from: keys, to: recv, bytes: fold.bytes, pair };
-            }
-            (send, recv) = (keys, keys);
-        }
-        let Reduction { op, element, bytes, .. } = fold;
-        Ok((Job { pattern, op, element, bytes, send, recv }, finish))
-    }
-
-    /// Both kinds: everything is folded to everyone, and each takes its own.
-    unsafe fn reduce_scatter(
-        &mut self,
-        fold: Reduction,
-        most: usize,
-        count: impl Fn(usize) -> i64,
-    ) -> Made {
-        let element = self.mpi.abi.datatype(self.call.recv.datatype).ok_or(Reason::Datatype)?;
-        let (mut all, mut mine) = (0usize, 0..0);
-        for rank in 0..self.ranks {
-            let bytes = size(count(rank), element.extent())?;
-            if rank == self.me {
-                mine = all..all + bytes;
-            }
-            all = all.checked_add(bytes).ok_or(Reason::TooLarge)?;
-        }
-        let fold = Reduction { bytes: bounded(all, most)?, ..fold };
-        let (send, recv) = if mine.is_empty() && !self.is_in_place(self.call.send.data) {
-            (self.call.send.data.cast_const().cast(), std::ptr::null_mut())
-        } else {
-            // SAFETY: the caller's promise: the send buffer (in place: the receive buffer) has it all.
-            unsafe { self.ends(&fold, true)? }
-        };
-        if send.is_null() {
-            return Err(Reason::Argument);
-        }
-        let (op, type_) = (fold.op, fold.element);
-        let (mut source, into) = (send, self.stage(all));
-        let count = mine.len() / element.extent().max(1);
-        let finish = match fold.pair {
-            None => Finish::Deliver {
-                from: into,
-                pieces: vec![Piece { bytes: mine, at: 0, count }],
-                to: recv.cast(),
-                datatype: (self.call.recv.datatype, element.shape()),
-            },
-            Some(pair) => {
-                // SAFETY: a buffer of that many bytes.
-                let pairs = unsafe { std::slice::from_raw_parts(send, all) };
-                self.staging.push(types::keys(pairs, pair));
-                source = self.staging.last().map_or(send, |keys| keys.as_ptr());
-                let from = into.wrapping_add(mine.start);
-                Finish::Pairs { from, to: recv, bytes: mine.len(), pair }
-            }
-        };
-        let pattern = Pattern::FoldToAll;
-        Ok((Job { pattern, op, element: type_, bytes: all, send: source, recv: into }, finish))
-    }
-
-    unsafe fn scan(&mut self, fold: Reduction, image: Arc<Image>) -> Made {
-        // SAFETY: the caller's promise.
-        let (send, to) = unsafe { self.ends(&fold, true)? };
-        let inclusive = self.call.collective == Collective::Scan;
-        let ranks = 0..self.me + usize::from(inclusive);
-        let from = self.stage(image.bytes());
-        let finish = Finish::Prefix { from, image: Arc::clone(&image), ranks, to, fold };
-        Ok((job(Pattern::GatherToAll(image), fold.bytes, send, from), finish))
     }
 
     /// Bytes of `count` elements of a buffer from element `at` on: where they lie, or packed.
@@ -384,11 +266,22 @@ impl Make<'_> {
             return Err(Reason::Argument);
         }
         let data = data.wrapping_byte_offset(at * shape.extent);
+        // SAFETY: the caller's promise.
+        unsafe { self.gathered_as(data, elements(count)?, (datatype, shape)) }
+    }
+
+    /// Bytes of `count` elements of a type of known shape.
+    pub(super) unsafe fn gathered_as(
+        &mut self,
+        data: *mut c_void,
+        count: usize,
+        (datatype, shape): (Handle, Shape),
+    ) -> Result<*const u8, Reason> {
+        let bytes = count * shape.size;
         if shape.contiguous || bytes == 0 {
             let wrong = data.is_null() && bytes > 0;
             return if wrong { Err(Reason::Argument) } else { Ok(data.cast_const().cast()) };
         }
-        let count = usize::try_from(count).map_err(|_| Reason::Argument)?;
         // SAFETY: the program's buffer, count and type.
         let packed = unsafe { self.mpi.pack(data, count, datatype, bytes) };
         self.staging.push(packed.ok_or(Reason::Argument)?);
@@ -568,6 +461,6 @@ impl Make<'_> {
     }
 }
 
-fn elements(count: i64) -> Result<usize, Reason> {
+pub(super) fn elements(count: i64) -> Result<usize, Reason> {
     usize::try_from(count).map_err(|_| Reason::Argument)
 }

@@ -10,15 +10,22 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use crate::agent::{Client, Hook};
+use crate::config::Shared;
 use crate::leaf::Leaf;
+use crate::router::{Router, Setting};
 use crate::setup::hosts::Layout;
 use crate::stats::{HostLine, named};
-use crate::wire::Wire;
 use crate::wire::cells::Mapped;
 use crate::wire::socket::Sockets;
+use crate::wire::{Algorithm, Wire};
 pub use image::Image;
 pub use operation::{Job, Pattern};
 use operation::{Operation, Raw};
+
+/// Longest messages that are folded in the kernel, and that a root sends to everyone itself
+/// (docs/benchmarks.md).
+const SHARDS_FROM: usize = 4096;
+const SCATTER_FROM: usize = 32 << 10;
 
 /// The protocol, on real cells and sockets.
 pub type GroupWire = Wire<Mapped, Sockets, Raw>;
@@ -76,6 +83,8 @@ pub struct Place {
 pub struct Group {
     /// Where we are.
     pub place: Place,
+    /// Whether it can go by shards.
+    pub has_shards: bool,
     /// Present in the leader of each host.
     member: Option<Member>,
     /// Present where several ranks share a host.
@@ -85,6 +94,8 @@ pub struct Group {
     /// Operations started, and over.
     started: u64,
     ended: u64,
+    /// Which ways its calls go.
+    pub router: Router,
     /// The last image of equal parts, and their length: most programs stay with one.
     image: Option<(usize, Arc<Image>)>,
 }
@@ -99,9 +110,13 @@ pub struct Ticket(u64);
 
 impl Group {
     /// A group in which nothing is under way.
-    pub fn new(place: Place, member: Option<Member>, leaf: Option<Leaf>) -> Self {
+    pub fn new(place: Place, member: Option<Member>, leaf: Option<Leaf>, shared: &Shared) -> Self {
+        let (members, ranks) = (place.layout.hosts.len(), place.layout.ranks());
+        let has_shards = Algorithm::has_shards(members, shared.window.into());
+        let setting = Setting { members, ranks, has_shards, algorithm: shared.algorithm };
+        let router = Router::new(setting);
         let (operations, image) = (VecDeque::new(), None);
-        Self { place, member, leaf, operations, started: 0, ended: 0, image }
+        Self { place, has_shards, member, leaf, operations, started: 0, ended: 0, router, image }
     }
 
     /// Starts a collective: sends what can be sent now. The rest is [`Group::poll`]'s. `over` is set
@@ -109,8 +124,13 @@ impl Group {
     ///
     /// # Safety
     /// `job`'s pointers are as its fields say, until it is over.
-    pub unsafe fn start(&mut self, job: Job, over: Option<Arc<AtomicBool>>) -> Ticket {
-        let mut operation = Operation::new(job, over);
+    pub unsafe fn start(
+        &mut self,
+        job: Job,
+        algorithm: Algorithm,
+        over: Option<Arc<AtomicBool>>,
+    ) -> Ticket {
+        let mut operation = Operation::new(job, algorithm, over);
         if let (None, Some(member)) = (&self.leaf, &mut self.member) {
             // SAFETY: the caller's promise.
             unsafe { operation.submit(&self.place, &mut member.wire) };
@@ -130,37 +150,57 @@ impl Group {
         self.operations.is_empty()
     }
 
-    /// Does what can be done now; never waits.
-    pub fn poll(&mut self, now: impl FnOnce() -> Instant) {
+    /// Does what can be done now; never waits. Says whether anything moved.
+    pub fn poll(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let Self { place, member, leaf, operations, ended, .. } = self;
-        let mut now = Some(now);
+        let (mut now, mut moved) = (Some(now), false);
         while let Some(operation) = operations.front_mut() {
             if let Some(leaf) = leaf {
                 let mut wire = member.as_mut().map(|member| &mut member.wire);
                 // SAFETY: promised to `start`.
-                while unsafe { operation.step(place, leaf, wire.as_deref_mut()) } {}
+                while unsafe { operation.step(place, leaf, wire.as_deref_mut()) } {
+                    moved = true;
+                }
             }
             if let Some(member) = member
                 && !operation.is_over()
             {
                 if !member.wire.has_over() {
                     match now.take() {
-                        Some(now) => member.wire.poll(now),
-                        None => return,
+                        Some(now) => moved |= member.wire.poll(now),
+                        None => return moved,
                     }
                 }
                 if member.wire.take_over().is_none() {
-                    return;
+                    return moved;
                 }
+                moved = true;
                 operation.transferred(leaf.as_ref(), place);
             }
             if operation.is_over() {
                 operations.pop_front();
                 *ended += 1;
             } else if member.is_none() {
-                return;
+                return moved;
             }
         }
+        moved
+    }
+
+    /// How a job goes if nothing has been measured.
+    pub fn usual_algorithm(&self, job: &Job) -> Algorithm {
+        match job.pattern {
+            Pattern::FoldToAll if job.is_for_user_space() => Algorithm::Shards,
+            Pattern::FoldToAll => self.usual_fold(job.bytes),
+            Pattern::Broadcast(_) if job.bytes > SCATTER_FROM => Algorithm::Shards,
+            _ => Algorithm::best(self.place.layout.hosts.len()),
+        }
+    }
+
+    /// Likewise, a fold of so many bytes to all.
+    pub fn usual_fold(&self, bytes: usize) -> Algorithm {
+        let long = bytes > SHARDS_FROM;
+        if long { Algorithm::Shards } else { Algorithm::best(self.place.layout.hosts.len()) }
     }
 
     /// The image of parts of `bytes` bytes of every rank.

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::image::Image;
 use super::{GroupWire, Place};
+use crate::bindings as b;
 use crate::leaf::fold::fold;
 use crate::leaf::{Leaf, segment};
 use crate::setup::hosts::Layout;
-use crate::wire::{Buffers, Kind, Part, Transfer};
+use crate::wire::{Algorithm, Buffers, Kind, Part, Transfer};
 
 /// What a collective does, in terms of ranks of the communicator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ pub struct Job {
     pub pattern: Pattern,
     /// `enum fb_op`, of folds.
     pub op: u8,
-    /// `enum fb_type`, of folds.
+    /// Of folds: `enum fb_type`; or, to all and by shards, any that [`fold`] has.
     pub element: u8,
     /// Bytes of the message; of a gather, of this rank's part.
     pub bytes: usize,
@@ -61,6 +62,13 @@ pub struct Job {
     /// Result. Valid for writes of `bytes` bytes (of a gather, of the image's) where the pattern
     /// gives one. May equal `send`, but in gathers.
     pub recv: *mut u8,
+}
+
+impl Job {
+    /// Whether the kernel has no arithmetic for its elements.
+    pub fn is_for_user_space(&self) -> bool {
+        u32::from(self.element) >= b::FB_TYPE_COUNT
+    }
 }
 
 /// The program's buffers, or a block of the leaf's.
@@ -91,6 +99,34 @@ impl Buffers for Raw {
             unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.recv.add(at), data.len()) }
         }
     }
+
+    fn result(&self, range: Range<usize>) -> &[u8] {
+        // SAFETY: as in `read`.
+        unsafe { std::slice::from_raw_parts(self.recv.add(range.start), range.len()) }
+    }
+
+    fn fold(&mut self, at: usize, data: &[u8], op: u8, element: u8) {
+        // SAFETY: as in `write`.
+        let into = unsafe { std::slice::from_raw_parts_mut(self.recv.add(at), data.len()) };
+        fold(into, data, op, element);
+    }
+
+    fn in_place(&self) -> bool {
+        self.send == self.recv.cast_const()
+    }
+
+    fn begin_with_own(&mut self, range: Range<usize>) {
+        let own = self.send.wrapping_add(range.start);
+        // SAFETY: as in `write`; MPI forbids a contribution that overlaps the result otherwise than in
+        // place.
+        unsafe { std::ptr::copy_nonoverlapping(own, self.recv.add(range.start), range.len()) };
+    }
+
+    fn fold_own(&mut self, range: Range<usize>, op: u8, element: u8) {
+        // SAFETY: as in `begin_with_own`.
+        let own = unsafe { std::slice::from_raw_parts(self.send.add(range.start), range.len()) };
+        self.fold(range.start, own, op, element);
+    }
 }
 
 /// Where an operation stands.
@@ -118,6 +154,7 @@ enum Stage {
 /// A collective under way.
 pub struct Operation {
     job: Job,
+    algorithm: Algorithm,
     stage: Stage,
     /// Of folds and broadcasts on a leaf: bytes of the rounds before; and of this one.
     at: usize,
@@ -128,8 +165,8 @@ pub struct Operation {
 
 impl Operation {
     /// One that has not begun.
-    pub fn new(job: Job, over: Option<Arc<AtomicBool>>) -> Self {
-        Self { job, stage: Stage::Begin, at: 0, round: 0, over }
+    pub fn new(job: Job, algorithm: Algorithm, over: Option<Arc<AtomicBool>>) -> Self {
+        Self { job, algorithm, stage: Stage::Begin, at: 0, round: 0, over }
     }
 
     /// Whether it is over on this rank.
@@ -158,13 +195,22 @@ impl Operation {
                     // SAFETY: the caller's promise. What comes of others is put beside it.
                     unsafe { std::ptr::copy(job.send, job.recv.add(part.start), part.len()) };
                 }
-                submit_gather(&job.pattern, image, place, wire, job.send, job.recv)
+                let (send, recv) = (job.send, job.recv);
+                submit_gather(&job.pattern, image, place, wire, send, recv, self.algorithm)
             }
             None => {
-                let kind = kind(&place.layout, &job.pattern);
-                let transfer = Transfer::new(kind, job.op, job.element, job.bytes);
-                wire.submit(transfer, Raw { send: job.send, recv: job.recv });
-                1
+                // By shards, stripes begin with rounds: those of hosts with several ranks, if any has.
+                let several = place.layout.hosts.iter().any(|ranks| ranks.len() > 1);
+                let rounds = several && self.algorithm == Algorithm::Shards;
+                let most = if rounds { most_of_round(place) } else { usize::MAX };
+                let (mut at, mut transfers) = (0, 0);
+                while at < job.bytes || transfers == 0 {
+                    let bytes = (job.bytes - at).min(most);
+                    let (send, recv) = (job.send.wrapping_add(at), job.recv.wrapping_add(at));
+                    wire.submit(self.part(place, at, bytes), Raw { send, recv });
+                    (at, transfers) = (at + bytes, transfers + 1);
+                }
+                transfers
             }
         };
         self.stage = Stage::Wire { block: std::ptr::null_mut(), transfers };
@@ -221,11 +267,7 @@ impl Operation {
     ) -> bool {
         match self.stage {
             Stage::Begin => {
-                // Whole chunks to a round, so that hosts with one rank, which do it all at once, cut
-                // alike.
-                let chunk = usize::from(place.chunk_bytes);
-                let most = segment::BLOCK / chunk * chunk;
-                self.round = (self.job.bytes - self.at).min(most);
+                self.round = (self.job.bytes - self.at).min(most_of_round(place));
                 leaf.begin();
                 self.stage = Stage::Block;
                 true
@@ -308,14 +350,26 @@ impl Operation {
         let job = &self.job;
         if let Some(image) = job.pattern.image() {
             let own = block.wrapping_add(image.member(place.member).start);
-            return submit_gather(&job.pattern, image, place, wire, own, block);
+            return submit_gather(&job.pattern, image, place, wire, own, block, self.algorithm);
         }
-        let kind = kind(&place.layout, &job.pattern);
-        let first = self.at / usize::from(place.chunk_bytes);
-        let transfer = Transfer::part(kind, job.op, job.element, self.round, first);
+        let transfer = self.part(place, self.at, self.round);
         wire.submit(transfer, Raw { send: block, recv: block });
         1
     }
+
+    /// So many bytes of the message, from byte `at`, a multiple of a chunk.
+    fn part(&self, place: &Place, at: usize, bytes: usize) -> Transfer {
+        let Job { pattern, op, element, .. } = &self.job;
+        let first = at / usize::from(place.chunk_bytes);
+        let kind = kind(&place.layout, pattern);
+        Transfer::part(kind, *op, *element, bytes, first).by(self.algorithm)
+    }
+}
+
+/// Whole chunks to a round, so that hosts with one rank, which do it all at once, cut alike.
+fn most_of_round(place: &Place) -> usize {
+    let chunk = usize::from(place.chunk_bytes);
+    segment::BLOCK / chunk * chunk
 }
 
 /// Puts a gather on the wire: as one chunk if it fits, else as a broadcast of each member. `own` is
@@ -327,6 +381,7 @@ fn submit_gather(
     wire: &mut GroupWire,
     own: *const u8,
     into: *mut u8,
+    algorithm: Algorithm,
 ) -> usize {
     let mine = image.member(place.member);
     if image.bytes() <= usize::from(place.chunk_bytes) {
@@ -337,7 +392,8 @@ fn submit_gather(
             }
             _ => Kind::GatherToAll(part),
         };
-        wire.submit(Transfer::new(kind, 0, 0, mine.len()), Raw { send: own, recv: into });
+        let transfer = Transfer::new(kind, 0, 0, mine.len()).by(algorithm);
+        wire.submit(transfer, Raw { send: own, recv: into });
         return 1;
     }
     let mut transfers = 0;

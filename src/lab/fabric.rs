@@ -41,9 +41,7 @@ fn assemble(lab: &mut Lab) -> Result<()> {
             .with_context(|| format!("host {host}"))?;
     }
     if let Some(rate) = &lab.settings.rate {
-        let ports: Vec<String> = (0..lab.hosts).map(|index| format!("p{index}")).collect();
-        let batch: String = ports.iter().map(|p| shaper(p, rate, PORT_QUEUE)).collect();
-        netns::inside(&lab.fabric_pin(), || tool::run("tc", &["-batch", "-"], &batch))?;
+        shape(lab, Some(rate))?;
     }
     if lab.settings.faulty() {
         lab.fault_map = Some(netns::inside(&lab.fabric_pin(), || faults::attach(lab))?);
@@ -51,6 +49,27 @@ fn assemble(lab: &mut Lab) -> Result<()> {
     lab.ready = true;
     lab.save()?;
     log::info!("the lab {} is ready", lab.name);
+    Ok(())
+}
+
+/// Changes the speed of all links of a lab that is up, whatever runs in it; `None`: as fast as they go.
+pub fn set_rate(name: &str, rate: Option<Rate>) -> Result<()> {
+    let mut lab = registry::open(name)?;
+    shape(&lab, rate.as_ref())?;
+    lab.settings.rate = rate;
+    lab.save()
+}
+
+/// Sets the speed of all links, whatever it was.
+fn shape(lab: &Lab, rate: Option<&Rate>) -> Result<()> {
+    let batch: String =
+        (0..lab.hosts).map(|index| shaper(&format!("p{index}"), rate, PORT_QUEUE)).collect();
+    netns::inside(&lab.fabric_pin(), || tool::run("tc", &["-batch", "-"], &batch))?;
+    for host in lab.host_names() {
+        let batch = shaper("eth0", rate, HOST_QUEUE);
+        netns::inside(&lab.host_pin(&host), || tool::run("tc", &["-batch", "-"], &batch))
+            .with_context(|| format!("host {host}"))?;
+    }
     Ok(())
 }
 
@@ -108,9 +127,6 @@ fn configure_host(lab: &Lab, index: usize) -> Result<()> {
         let _ = writeln!(batch, "neigh add {address} lladdr {mac} dev eth0 nud permanent");
     }
     tool::run("ip", &["-batch", "-"], &batch)?;
-    if let Some(rate) = &lab.settings.rate {
-        tool::run("tc", &["-batch", "-"], &shaper("eth0", rate, HOST_QUEUE))?;
-    }
     if lab.settings.faulty() {
         // Faults must befall frames as they would be on a wire: of the size of the MTU, with
         // checksums, so that the receiver notices a flipped bit.
@@ -128,11 +144,18 @@ const HOST_QUEUE: u64 = 16 << 20;
 /// Bytes that wait in the fabric before a link, as in a switch with ample buffers.
 const PORT_QUEUE: u64 = 4 << 20;
 
-/// The command for `tc -batch` that limits a link's speed.
-fn shaper(device: &str, rate: &Rate, queue: u64) -> String {
+/// The commands for `tc -batch` that limit a link's speed, or take the limit away.
+fn shaper(device: &str, rate: Option<&Rate>, queue: u64) -> String {
+    let Some(rate) = rate else {
+        // There may be none to delete.
+        return format!("qdisc replace dev {device} root pfifo\nqdisc del dev {device} root\n");
+    };
     // 1 ms at full speed, but at least one unsegmented 64 KiB packet.
     let burst = (rate.bits / 8 / 1000).max(70_000);
-    format!("qdisc add dev {device} root tbf rate {}bit burst {burst} limit {queue}\n", rate.bits)
+    format!(
+        "qdisc replace dev {device} root tbf rate {}bit burst {burst} limit {queue}\n",
+        rate.bits
+    )
 }
 
 /// Addresses that say where they belong, the same in every lab.

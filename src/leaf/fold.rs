@@ -1,42 +1,81 @@
-//! The fold among ranks of one host: the same meaning as `bpf/fold.h`, in user space.
+//! The fold in user space: among ranks of one host with the same meaning as `bpf/fold.h`; and of floating
+//! point, which the kernel does not fold.
+//!
+//! Floating point is folded in the order in which the calls come, and to the same bits on every CPU: where
+//! IEEE 754 leaves a choice, it is made here. Only the rounding and the treatment of denormals are those
+//! that the thread is set to, as in an MPI.
+#![allow(unsafe_code)]
 
 use crate::bindings as b;
 
-/// `into[i] = op(into[i], from[i])` for whole elements of type `element` (`enum fb_type`).
+/// Types of elements beyond `enum fb_type`: IEEE 754 binary32
+pub const F32: u8 = 0x80;
+/// and binary64.
+pub const F64: u8 = 0x81;
+
+/// `into[i] = op(into[i], from[i])` for whole elements of type `element` (`enum fb_type`, [`F32`] or
+/// [`F64`]), which need not be aligned. Of floating point there are no bitwise and logical ops.
 ///
 /// Panics if the lengths differ.
 pub fn fold(into: &mut [u8], from: &[u8], op: u8, element: u8) {
     assert_eq!(into.len(), from.len());
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: this CPU has it.
+        unsafe { with_avx2(into, from, op, element) };
+        return;
+    }
+    portable(into, from, op, element);
+}
+
+/// The same in vectors of 256 bits, made of the same source by the compiler.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn with_avx2(into: &mut [u8], from: &[u8], op: u8, element: u8) {
+    portable(into, from, op, element);
+}
+
+#[inline(always)]
+fn portable(into: &mut [u8], from: &[u8], op: u8, element: u8) {
     match u32::from(element) {
-        b::FB_TYPE_I8 => typed::<i8, 1>(into, from, op),
-        b::FB_TYPE_U8 => typed::<u8, 1>(into, from, op),
-        b::FB_TYPE_I16 => typed::<i16, 2>(into, from, op),
-        b::FB_TYPE_U16 => typed::<u16, 2>(into, from, op),
-        b::FB_TYPE_I32 => typed::<i32, 4>(into, from, op),
-        b::FB_TYPE_U32 => typed::<u32, 4>(into, from, op),
-        b::FB_TYPE_I64 => typed::<i64, 8>(into, from, op),
-        _ => typed::<u64, 8>(into, from, op),
+        b::FB_TYPE_I8 => integers::<i8, 1>(into, from, op),
+        b::FB_TYPE_U8 => integers::<u8, 1>(into, from, op),
+        b::FB_TYPE_I16 => integers::<i16, 2>(into, from, op),
+        b::FB_TYPE_U16 => integers::<u16, 2>(into, from, op),
+        b::FB_TYPE_I32 => integers::<i32, 4>(into, from, op),
+        b::FB_TYPE_U32 => integers::<u32, 4>(into, from, op),
+        b::FB_TYPE_I64 => integers::<i64, 8>(into, from, op),
+        b::FB_TYPE_U64 => integers::<u64, 8>(into, from, op),
+        _ if element == F32 => reals::<f32, 4>(into, from, op),
+        _ if element == F64 => reals::<f64, 8>(into, from, op),
+        _ => {}
     }
 }
 
-trait Element<const SIZE: usize>: Copy + Ord + Default {
+trait Element<const SIZE: usize>: Copy + PartialOrd {
     fn load(bytes: [u8; SIZE]) -> Self;
     fn store(self) -> [u8; SIZE];
     fn sum(self, other: Self) -> Self;
     fn prod(self, other: Self) -> Self;
+}
+
+trait Integer<const SIZE: usize>: Element<SIZE> + Ord + Default {
     fn and(self, other: Self) -> Self;
     fn or(self, other: Self) -> Self;
     fn xor(self, other: Self) -> Self;
     fn truth(value: bool) -> Self;
 }
 
-macro_rules! element {
+macro_rules! integer {
     ($($type:ty),*) => {$(
         impl Element<{ size_of::<$type>() }> for $type {
             fn load(bytes: [u8; size_of::<$type>()]) -> Self { Self::from_ne_bytes(bytes) }
             fn store(self) -> [u8; size_of::<$type>()] { self.to_ne_bytes() }
             fn sum(self, other: Self) -> Self { self.wrapping_add(other) }
             fn prod(self, other: Self) -> Self { self.wrapping_mul(other) }
+        }
+
+        impl Integer<{ size_of::<$type>() }> for $type {
             fn and(self, other: Self) -> Self { self & other }
             fn or(self, other: Self) -> Self { self | other }
             fn xor(self, other: Self) -> Self { self ^ other }
@@ -45,10 +84,57 @@ macro_rules! element {
     )*};
 }
 
-element!(i8, u8, i16, u16, i32, u32, i64, u64);
+integer!(i8, u8, i16, u16, i32, u32, i64, u64);
 
-fn typed<T: Element<SIZE>, const SIZE: usize>(into: &mut [u8], from: &[u8], op: u8) {
-    // One loop an op, so that the compiler makes vectors of each.
+macro_rules! real {
+    ($type:ident, $bits:ty, $quiet:literal, $indefinite:literal) => {
+        impl Element<{ size_of::<$type>() }> for $type {
+            fn load(bytes: [u8; size_of::<$type>()]) -> Self {
+                Self::from_ne_bytes(bytes)
+            }
+            fn store(self) -> [u8; size_of::<$type>()] {
+                self.to_ne_bytes()
+            }
+            #[inline(always)]
+            fn sum(self, other: Self) -> Self {
+                $type::settled(self + other, self, other)
+            }
+            #[inline(always)]
+            fn prod(self, other: Self) -> Self {
+                $type::settled(self * other, self, other)
+            }
+        }
+
+        impl Settled for $type {
+            #[inline(always)]
+            fn settled(result: Self, left: Self, right: Self) -> Self {
+                let nan = |x: Self| x.is_nan();
+                let from = if nan(left) {
+                    left.to_bits() | $quiet
+                } else if nan(right) {
+                    right.to_bits() | $quiet
+                } else {
+                    $indefinite
+                };
+                Self::from_bits(if nan(result) { from } else { result.to_bits() })
+            }
+        }
+    };
+}
+
+/// Which NaN a sum or product is, if it is one: that of the left operand, else of the right, made quiet;
+/// else the one that x86 makes of operations without a value. The compiler may exchange the
+/// operands, after which the CPU would choose otherwise.
+trait Settled {
+    fn settled(result: Self, left: Self, right: Self) -> Self;
+}
+
+real!(f32, u32, 0x0040_0000, 0xffc0_0000);
+real!(f64, u64, 0x0008_0000_0000_0000, 0xfff8_0000_0000_0000);
+
+// One loop an op, so that the compiler makes vectors of each.
+#[inline(always)]
+fn integers<T: Integer<SIZE>, const SIZE: usize>(into: &mut [u8], from: &[u8], op: u8) {
     let zero = T::default();
     match u32::from(op) {
         b::FB_OP_SUM => each::<T, SIZE>(into, from, T::sum),
@@ -61,6 +147,20 @@ fn typed<T: Element<SIZE>, const SIZE: usize>(into: &mut [u8], from: &[u8], op: 
         b::FB_OP_LAND => each::<T, SIZE>(into, from, |x, y| T::truth(x != zero && y != zero)),
         b::FB_OP_LOR => each::<T, SIZE>(into, from, |x, y| T::truth(x != zero || y != zero)),
         b::FB_OP_LXOR => each::<T, SIZE>(into, from, |x, y| T::truth((x != zero) != (y != zero))),
+        _ => {}
+    }
+}
+
+#[inline(always)]
+fn reals<T: Element<SIZE>, const SIZE: usize>(into: &mut [u8], from: &[u8], op: u8) {
+    match u32::from(op) {
+        b::FB_OP_SUM => each::<T, SIZE>(into, from, T::sum),
+        b::FB_OP_PROD => each::<T, SIZE>(into, from, T::prod),
+        // As x86's minps and maxps, and MPICH, have it: if one is a NaN or both are zeros, what was there
+        // before stays. So does Open MPI of a few elements; in its vectors, what comes replaces it.
+        // Intel MPI takes the number.
+        b::FB_OP_MIN => each::<T, SIZE>(into, from, |x, y| if y < x { y } else { x }),
+        b::FB_OP_MAX => each::<T, SIZE>(into, from, |x, y| if y > x { y } else { x }),
         _ => {}
     }
 }
@@ -80,7 +180,9 @@ fn each<T: Element<SIZE>, const SIZE: usize>(
 
 #[cfg(test)]
 mod tests {
-    use super::fold;
+    use std::hint::black_box;
+
+    use super::{F32, F64, fold, portable};
     use crate::bindings as b;
 
     #[test]
@@ -96,5 +198,127 @@ mod tests {
         check(b::FB_OP_MAX, b::FB_TYPE_I8, &[200], &[100], &[100]);
         check(b::FB_OP_LAND, b::FB_TYPE_U8, &[7, 0], &[9, 1], &[1, 0]);
         check(b::FB_OP_LXOR, b::FB_TYPE_U8, &[7, 0], &[9, 1], &[0, 1]);
+    }
+
+    /// Random bits, and one in four what is special about floating point.
+    fn inputs(seed: u64, count: usize, special: &[u64], width: usize) -> Vec<u8> {
+        let mut state = seed;
+        let mut next = || {
+            // Splitmix64.
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = state;
+            z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ z >> 31
+        };
+        let mut element = || match next() {
+            n if n & 3 == 0 => special[(n >> 8) as usize % special.len()],
+            n => n,
+        };
+        (0..count).flat_map(|_| element().to_ne_bytes()[..width].to_vec()).collect()
+    }
+
+    /// Zeros, infinities, NaNs quiet and not with payloads of their own, denormals, the ends.
+    const SPECIAL_32: &[u64] = &[
+        0,
+        0x8000_0000,
+        0x7f80_0000,
+        0xff80_0000,
+        0x7fc0_0001,
+        0xffc1_2345,
+        0x7f80_0077,
+        0xffa0_0001,
+        1,
+        0x8000_0001,
+        0x007f_ffff,
+        0x0080_0000,
+        0x7f7f_ffff,
+        0xff7f_ffff,
+        0x3f80_0000,
+    ];
+    const SPECIAL_64: &[u64] = &[
+        0,
+        1 << 63,
+        0x7ff0 << 48,
+        0xfff0 << 48,
+        0x7ff8 << 48 | 1,
+        0xfff9 << 48 | 0x2345,
+        0x7ff0 << 48 | 0x77,
+        0xfff4 << 48 | 1,
+        1,
+        1 << 63 | 1,
+        (1 << 52) - 1,
+        1 << 52,
+        0x7fef_ffff_ffff_ffff,
+        0xffef_ffff_ffff_ffff,
+        0x3ff0 << 48,
+    ];
+
+    macro_rules! twin {
+        ($name:ident, $type:ident, $element:expr, $special:expr, $quiet:expr, $indefinite:expr) => {
+            /// Every way of folding gives the bits that one element at a time gives, in a way that the
+            /// compiler cannot make vectors of, and that says all that is promised.
+            #[test]
+            fn $name() {
+                const WIDTH: usize = size_of::<$type>();
+                let one = |x: $type, y: $type, op: u32| -> $type {
+                    let (x, y) = (black_box(x), black_box(y));
+                    let result = black_box(match op {
+                        b::FB_OP_SUM => x + y,
+                        b::FB_OP_PROD => x * y,
+                        b::FB_OP_MIN => return if y < x { y } else { x },
+                        _ => return if x < y { y } else { x },
+                    });
+                    match (result.is_nan(), x.is_nan(), y.is_nan()) {
+                        (false, ..) => result,
+                        (_, true, _) => <$type>::from_bits(x.to_bits() | $quiet),
+                        (_, _, true) => <$type>::from_bits(y.to_bits() | $quiet),
+                        _ => <$type>::from_bits($indefinite),
+                    }
+                };
+                let count = 4099;
+                for op in [b::FB_OP_SUM, b::FB_OP_PROD, b::FB_OP_MIN, b::FB_OP_MAX] {
+                    for (seed, skipped) in [(1, 0), (2, 1), (3, 3)] {
+                        // Off every alignment.
+                        let inputs = |seed| inputs(seed, count, $special, WIDTH);
+                        let shifted = |seed| [vec![0; skipped], inputs(seed)].concat();
+                        let (x, y) = (&shifted(seed)[skipped..], &shifted(seed + 100)[skipped..]);
+                        let (mut by_simd, mut by_others) = (shifted(seed), shifted(seed));
+                        let (by_simd, by_others) =
+                            (&mut by_simd[skipped..], &mut by_others[skipped..]);
+                        fold(by_simd, y, op as u8, $element);
+                        portable(by_others, y, op as u8, $element);
+                        let pairs = x.as_chunks::<WIDTH>().0.iter().zip(y.as_chunks::<WIDTH>().0);
+                        for (i, (x, y)) in pairs.enumerate() {
+                            let (x, y) = (<$type>::from_ne_bytes(*x), <$type>::from_ne_bytes(*y));
+                            let want = one(x, y, op).to_ne_bytes();
+                            let at = i * WIDTH..(i + 1) * WIDTH;
+                            assert_eq!(by_simd[at.clone()], want, "op {op}, {x:e}, {y:e}");
+                            assert_eq!(by_others[at], want, "op {op}, {x:e}, {y:e}");
+                        }
+                    }
+                }
+            }
+        };
+    }
+
+    twin!(floats_are_the_same_bit_for_bit, f32, F32, SPECIAL_32, 1 << 22, 0xffc0_0000);
+    twin!(doubles_are_the_same_bit_for_bit, f64, F64, SPECIAL_64, 1 << 51, 0xfff8 << 48);
+
+    #[test]
+    fn what_was_there_first_wins_where_nothing_is_less_or_more() {
+        let check = |op: u32, x: f64, y: f64, want: f64| {
+            let mut into = x.to_ne_bytes();
+            fold(&mut into, &y.to_ne_bytes(), op as u8, F64);
+            assert_eq!(into, want.to_ne_bytes(), "op {op} of {x} and {y}");
+        };
+        for op in [b::FB_OP_MIN, b::FB_OP_MAX] {
+            check(op, f64::NAN, 1.0, f64::NAN);
+            check(op, 1.0, f64::NAN, 1.0);
+            check(op, -0.0, 0.0, -0.0);
+            check(op, 0.0, -0.0, 0.0);
+        }
+        check(b::FB_OP_SUM, -0.0, 0.0, 0.0);
+        check(b::FB_OP_MIN, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY);
     }
 }

@@ -137,17 +137,24 @@ impl Abi {
             Family::Mpich => Some(row.3 as usize),
             Family::Standard => Some(usize::from(row.4)),
         };
-        let known = |row: &Row| {
-            let (handle, (class, size, signed, ..)) = (handle(row)?, *row);
-            let size = if size == 0 { super::type_size(pmpi, handle)? as u8 } else { size };
-            let known = match class {
-                Class::Opaque => true,
-                Class::Pair => matches!(size, 6 | 8),
-                _ => matches!(size, 1 | 2 | 4 | 8),
+        let known = |(number, row): (usize, &Row)| {
+            let (handle, (class, written, signed, ..)) = (handle(row)?, *row);
+            // Open MPI has an object of no size for each type that its Fortran compiler lacked. Others
+            // are not asked without need: Intel's ends the job for a type that it does not have.
+            let size = if written == 0 || self.family == Family::OpenMpi {
+                u8::try_from(super::type_size(pmpi, handle)?).ok()?
+            } else {
+                written
             };
-            known.then_some((handle, TypeInfo { class, size, signed }))
+            let known = match class {
+                Class::Pair => matches!(size, 6 | 8),
+                Class::CInteger | Class::Integer | Class::Byte => matches!(size, 1 | 2 | 4 | 8),
+                _ => written == 0 || size == written,
+            };
+            let row = u8::try_from(number).ok()?;
+            known.then_some((handle, TypeInfo { class, size, signed, row }))
         };
-        let _ = self.types.set(HandleMap::new(TYPES.iter().filter_map(known)));
+        let _ = self.types.set(HandleMap::new(TYPES.iter().enumerate().filter_map(known)));
     }
 
     /// A handle without what a caller may have left in the unused half of the register.
@@ -182,7 +189,7 @@ impl Abi {
         self.types.get()?.get(self.handle(raw))
     }
 
-    /// The op, if it is one that the kernel folds.
+    /// The op, if it is a predefined one that foldback knows.
     #[inline]
     pub fn op(&self, raw: usize) -> Option<Op> {
         self.ops.get(self.handle(raw))

@@ -4,6 +4,7 @@
 pub mod abi;
 pub mod lifetime;
 pub mod pmpi;
+pub mod reduce;
 pub mod types;
 
 use std::ffi::{c_int, c_void};
@@ -28,6 +29,8 @@ pub struct Mpi {
     private_self: OnceLock<Option<Handle>>,
     /// Whether it refuses one buffer for both ends, see [`Mpi::refuses_aliases`].
     refuses_aliases: OnceLock<bool>,
+    /// Which ops it takes on which types.
+    accepted: reduce::Accepted,
     /// The attribute of [`Mpi::watch`].
     keyval: OnceLock<Option<c_int>>,
 }
@@ -53,6 +56,7 @@ impl Mpi {
             abi,
             private_self: OnceLock::new(),
             refuses_aliases: OnceLock::new(),
+            accepted: reduce::Accepted::default(),
             keyval: OnceLock::new(),
         })
     }

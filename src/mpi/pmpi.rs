@@ -49,6 +49,7 @@ pmpi! {
     init_thread = c"PMPI_Init_thread"(*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int);
     abort = c"PMPI_Abort"(Handle, c_int);
     allreduce = c"PMPI_Allreduce"(Buf, MutBuf, c_int, Handle, Handle, Handle);
+    reduce_local = c"PMPI_Reduce_local"(Buf, MutBuf, c_int, Handle, Handle);
     allgather = c"PMPI_Allgather"(Buf, c_int, Handle, MutBuf, c_int, Handle, Handle);
     igather = c"PMPI_Igather"(Buf, c_int, Handle, MutBuf, c_int, Handle, c_int, Handle, Out);
     ibcast = c"PMPI_Ibcast"(MutBuf, c_int, Handle, c_int, Handle, Out);
@@ -76,6 +77,7 @@ pmpi! {
     type_dup = c"PMPI_Type_dup"(Handle, Out);
     type_free = c"PMPI_Type_free"(Out);
     type_get_extent = c"PMPI_Type_get_extent"(Handle, *mut isize, *mut isize);
+    type_get_true_extent = c"PMPI_Type_get_true_extent"(Handle, *mut isize, *mut isize);
     irecv = c"PMPI_Irecv"(MutBuf, c_int, Handle, c_int, c_int, Handle, Out);
     recv_init = c"PMPI_Recv_init"(MutBuf, c_int, Handle, c_int, c_int, Handle, Out);
     sendrecv = c"PMPI_Sendrecv"(

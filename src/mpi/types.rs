@@ -6,15 +6,25 @@ use crate::collective::eligibility::Pair;
 /// What MPI allows to be done with a type (MPI-4.1 section 6.9.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// C integer: every op.
+    /// C integer: every op but MPI_MINLOC and MPI_MAXLOC.
     CInteger,
-    /// Fortran integer, and the types of both languages (MPI_AINT, …): all but logical ops.
+    /// Fortran integer, and the types of both languages (MPI_AINT, …): of those all but logical ops.
     Integer,
     /// MPI_BYTE: bitwise ops.
     Byte,
+    /// Truth value of C or C++, a byte that is 0 or 1: logical ops.
+    Truth,
+    /// Truth value of Fortran, whose representation is the compiler's: logical ops.
+    Logical,
+    /// Floating point: sums, products, minima, maxima.
+    Real,
+    /// Two numbers of floating point: sums and products.
+    Complex,
     /// An integer and an int, for MPI_MINLOC and MPI_MAXLOC, that fit into 64 bits together.
     Pair,
-    /// Not folded in the kernel, but contiguous: may be moved as it lies.
+    /// A pair for these ops of any other kind.
+    WidePair,
+    /// No op but the program's own.
     Opaque,
 }
 
@@ -27,12 +37,18 @@ pub struct TypeInfo {
     pub size: u8,
     /// Signed integer.
     pub signed: bool,
+    /// Which of [`TYPES`].
+    pub row: u8,
 }
 
 impl TypeInfo {
-    /// Bytes from one element in memory to the next. MPI_SHORT_INT has a hole.
+    /// Bytes from one element in memory to the next. Some pairs have holes.
     pub fn extent(self) -> usize {
-        usize::from(if self.class == Class::Pair { 8 } else { self.size })
+        let size = usize::from(self.size);
+        match self.class {
+            Class::Pair | Class::WidePair => size.next_power_of_two(),
+            _ => size,
+        }
     }
 
     /// Whether elements in memory are nothing but their data.
@@ -51,15 +67,20 @@ impl TypeInfo {
         (self.size.trailing_zeros() as u8) << 1 | u8::from(!self.signed)
     }
 
-    /// Whether MPI defines `op` (`enum fb_op`) on the type, and the kernel folds it.
-    pub fn allows(self, op: u8) -> bool {
+    /// Whether MPI defines `op` on the type.
+    pub fn allows(self, op: Op) -> bool {
+        let Op::Fold(op) = op else { return matches!(self.class, Class::Pair | Class::WidePair) };
+        let sum = (b::FB_OP_SUM as u8..=b::FB_OP_PROD as u8).contains(&op);
         let bitwise = (b::FB_OP_BAND as u8..=b::FB_OP_BXOR as u8).contains(&op);
         let logical = (b::FB_OP_LAND as u8..=b::FB_OP_LXOR as u8).contains(&op);
         match self.class {
             Class::CInteger => true,
             Class::Integer => !logical,
             Class::Byte => bitwise,
-            Class::Pair | Class::Opaque => false,
+            Class::Truth | Class::Logical => logical,
+            Class::Real => !bitwise && !logical,
+            Class::Complex => sum,
+            Class::Pair | Class::WidePair | Class::Opaque => false,
         }
     }
 }
@@ -122,6 +143,20 @@ pub enum Op {
     Most,
 }
 
+impl Op {
+    /// Below this are all of [`Op::number`].
+    pub const NUMBERS: usize = b::FB_OP_LXOR as usize + 3;
+
+    /// One for each.
+    pub fn number(self) -> usize {
+        match self {
+            Self::Fold(op) => usize::from(op),
+            Self::Least => b::FB_OP_LXOR as usize + 1,
+            Self::Most => b::FB_OP_LXOR as usize + 2,
+        }
+    }
+}
+
 /// A row of [`TYPES`].
 pub type Row = (Class, u8, bool, u32, u16, &'static std::ffi::CStr);
 
@@ -129,7 +164,7 @@ pub type Row = (Class, u8, bool, u32, u16, &'static std::ffi::CStr);
 /// ABI (MPI-5.0 section 20), Open MPI object.
 #[rustfmt::skip]
 pub const TYPES: &[Row] = {
-    use Class::{Byte, CInteger, Integer, Opaque, Pair};
+    use Class::{Byte, CInteger, Complex, Integer, Logical, Opaque, Pair, Real, Truth, WidePair};
     &[
         (CInteger, 1, true,  0x4c00_0118, 0x244, c"ompi_mpi_signed_char"),
         (CInteger, 1, false, 0x4c00_0102, 0x245, c"ompi_mpi_unsigned_char"),
@@ -159,33 +194,39 @@ pub const TYPES: &[Row] = {
         (Integer,  4, true,  0x4c00_0430, 0x2d1, c"ompi_mpi_integer4"),
         (Integer,  8, true,  0x4c00_0831, 0x2d9, c"ompi_mpi_integer8"),
         (Byte,     1, false, 0x4c00_010d, 0x247, c"ompi_mpi_byte"),
+        (Truth,    1, false, 0x4c00_013f, 0x238, c"ompi_mpi_c_bool"),
+        (Truth,    1, false, 0x4c00_0133, 0x239, c"ompi_mpi_cxx_bool"),
+        (Logical,  0, false, 0x4c00_041d, 0x218, c"ompi_mpi_logical"),
+        (Real,     4, true,  0x4c00_040a, 0x210, c"ompi_mpi_float"),
+        (Real,     8, true,  0x4c00_080b, 0x214, c"ompi_mpi_double"),
+        (Real,    16, true,  0x4c00_100c, 0x220, c"ompi_mpi_long_double"),
+        (Real,     0, true,  0x4c00_041c, 0x21a, c"ompi_mpi_real"),
+        (Real,     0, true,  0x4c00_081f, 0x21c, c"ompi_mpi_dblprec"),
+        (Real,     4, true,  0x4c00_0427, 0x2d2, c"ompi_mpi_real4"),
+        (Real,     8, true,  0x4c00_0829, 0x2da, c"ompi_mpi_real8"),
+        (Complex,  8, true,  0x4c00_0840, 0x212, c"ompi_mpi_c_float_complex"),
+        (Complex, 16, true,  0x4c00_1041, 0x216, c"ompi_mpi_c_double_complex"),
+        (Complex, 32, true,  0x4c00_2042, 0x224, c"ompi_mpi_c_long_double_complex"),
+        (Complex,  8, true,  0x4c00_0834, 0x213, c"ompi_mpi_cxx_cplex"),
+        (Complex, 16, true,  0x4c00_1035, 0x217, c"ompi_mpi_cxx_dblcplex"),
+        (Complex, 32, true,  0x4c00_2036, 0x225, c"ompi_mpi_cxx_ldblcplex"),
+        (Complex,  0, true,  0x4c00_081e, 0x21b, c"ompi_mpi_cplex"),
+        (Complex,  0, true,  0x4c00_1022, 0x21d, c"ompi_mpi_dblcplex"),
+        (Complex,  8, true,  0x4c00_0828, 0x2db, c"ompi_mpi_complex8"),
+        (Complex, 16, true,  0x4c00_102a, 0x2e3, c"ompi_mpi_complex16"),
         (Opaque,   1, false, 0x4c00_0101, 0x243, c"ompi_mpi_char"),
         (Opaque,   1, false, 0x4c00_010f, 0x207, c"ompi_mpi_packed"),
-        (Opaque,   4, false, 0x4c00_040a, 0x210, c"ompi_mpi_float"),
-        (Opaque,   8, false, 0x4c00_080b, 0x214, c"ompi_mpi_double"),
-        (Opaque,   8, false, 0x4c00_0840, 0x212, c"ompi_mpi_c_float_complex"),
-        (Opaque,  16, false, 0x4c00_1041, 0x216, c"ompi_mpi_c_double_complex"),
-        (Opaque,   1, false, 0x4c00_013f, 0x238, c"ompi_mpi_c_bool"),
-        (Opaque,   0, false, 0x4c00_041c, 0x21a, c"ompi_mpi_real"),
-        (Opaque,   0, false, 0x4c00_081f, 0x21c, c"ompi_mpi_dblprec"),
-        (Opaque,   0, false, 0x4c00_041d, 0x218, c"ompi_mpi_logical"),
         (Opaque,   1, false, 0x4c00_011a, 0x21e, c"ompi_mpi_character"),
         (Opaque,   4, false, 0x4c00_040e, 0x23c, c"ompi_mpi_wchar"),
-        (Opaque,  16, false, 0x4c00_100c, 0x220, c"ompi_mpi_long_double"),
-        (Opaque,  32, false, 0x4c00_2042, 0x224, c"ompi_mpi_c_long_double_complex"),
-        (Opaque,   1, false, 0x4c00_0133, 0x239, c"ompi_mpi_cxx_bool"),
-        (Opaque,   8, false, 0x4c00_0834, 0x213, c"ompi_mpi_cxx_cplex"),
-        (Opaque,  16, false, 0x4c00_1035, 0x217, c"ompi_mpi_cxx_dblcplex"),
-        (Opaque,   4, false, 0x4c00_0427, 0x2d2, c"ompi_mpi_real4"),
-        (Opaque,   8, false, 0x4c00_0829, 0x2da, c"ompi_mpi_real8"),
-        (Opaque,   8, false, 0x4c00_0828, 0x2db, c"ompi_mpi_complex8"),
-        (Opaque,  16, false, 0x4c00_102a, 0x2e3, c"ompi_mpi_complex16"),
-        (Opaque,   0, false, 0x4c00_081e, 0x21b, c"ompi_mpi_cplex"),
-        (Opaque,   0, false, 0x4c00_1022, 0x21d, c"ompi_mpi_dblcplex"),
-        (Opaque,   8, false, 0x8c00_0000, 0x228, c"ompi_mpi_float_int"),
         (Pair,     8, true,  0x4c00_0816, 0x22b, c"ompi_mpi_2int"),
         (Pair,     6, true,  0x8c00_0003, 0x22c, c"ompi_mpi_short_int"),
         (Pair,     0, true,  0x4c00_0820, 0x232, c"ompi_mpi_2integer"),
+        (WidePair, 8, true,  0x8c00_0000, 0x228, c"ompi_mpi_float_int"),
+        (WidePair, 12, true, 0x8c00_0001, 0x229, c"ompi_mpi_double_int"),
+        (WidePair, 12, true, 0x8c00_0002, 0x22a, c"ompi_mpi_long_int"),
+        (WidePair, 20, true, 0x8c00_0004, 0x22d, c"ompi_mpi_longdbl_int"),
+        (WidePair, 0, true,  0x4c00_0821, 0x230, c"ompi_mpi_2real"),
+        (WidePair, 0, true,  0x4c00_1023, 0x231, c"ompi_mpi_2dblprec"),
     ]
 };
 

@@ -152,14 +152,17 @@ macro_rules! function {
             let request: *mut u64 = $request;
             // SAFETY: the program's arguments.
             let folded = unsafe { super::super::super::dispatch(Form::$form, &call, request.cast()) };
-            if let Some(code) = folded {
-                return code;
-            }
-            match real::$function.get() {
+            let passed = match folded {
+                Ok(code) => return code,
+                Err(passed) => passed,
+            };
+            let code = match real::$function.get() {
                 // SAFETY: passed on unchanged.
                 Some(real) => unsafe { real($($arg),*) },
                 None => $missing,
-            }
+            };
+            super::super::super::over(passed);
+            code
         }
     };
 }
@@ -258,6 +261,7 @@ macro_rules! fortran_function {
             )> =
                 // SAFETY: the type that the MPI's Fortran binding gives it.
                 unsafe { Optional::fortran(symbol($real)) };
+            let mut passed = None;
             if let Some((runtime, fortran)) = Fortran::of(Binding::$binding) {
                 // SAFETY: the program's arguments.
                 unsafe {
@@ -268,18 +272,22 @@ macro_rules! fortran_function {
                     };
                     let mut request = 0u64;
                     let made = (&raw mut request).cast();
-                    if let Some(code) = super::super::super::dispatch(Form::$form, &call, made) {
-                        let into: *mut c_void = $request;
-                        if !into.is_null() {
-                            *into.cast::<c_int>() = fortran.request_to(request);
+                    match super::super::super::dispatch(Form::$form, &call, made) {
+                        Ok(code) => {
+                            let into: *mut c_void = $request;
+                            if !into.is_null() {
+                                *into.cast::<c_int>() = fortran.request_to(request);
+                            }
+                            return store(ierror, code);
                         }
-                        return store(ierror, code);
+                        Err(stopwatch) => passed = stopwatch,
                     }
                 }
             }
             let Some(real) = REAL.get() else { no_function($export) };
             // SAFETY: passed on unchanged.
             unsafe { real($($arg,)* $($extra,)* ierror) };
+            super::super::super::over(passed);
         }
     };
     (@address $arg:ident) => { *mut c_void };

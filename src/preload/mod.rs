@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 use crate::collective::{Call, Form};
 use crate::guard;
 use crate::mpi::pmpi::Pmpi;
-use crate::runtime;
+use crate::runtime::{self, Stopwatch};
 
 /// Functions of the real MPI, for a process that foldback otherwise leaves alone.
 fn real() -> &'static Pmpi {
@@ -34,14 +34,26 @@ fn real() -> &'static Pmpi {
     }
 }
 
-/// Dispatches a collective; `None` if it is the real MPI's.
+/// Dispatches a collective; `Err` if it is the real MPI's, perhaps to be timed: [`over`] wants to hear of
+/// its end.
 ///
 /// # Safety
 /// The arguments are the program's.
 #[inline]
-unsafe fn dispatch(form: Form, call: &Call, request: *mut c_void) -> Option<c_int> {
-    let runtime = runtime::get()?;
+unsafe fn dispatch(form: Form, call: &Call, request: *mut c_void) -> Result<c_int, Passed> {
+    let Some(runtime) = runtime::get() else { return Err(None) };
     // A panic before anything was sent would be a call for MPI; but nobody can tell from here.
     // SAFETY: the caller's promise.
-    guard::shielded_or_abort(|| unsafe { runtime.collective(form, call, request) }).ok()
+    guard::shielded_or_abort(|| unsafe { runtime.collective(form, call, request) })
+}
+
+/// A call that is the real MPI's.
+type Passed = Option<Box<Stopwatch>>;
+
+/// The real MPI has done it.
+#[inline]
+fn over(passed: Passed) {
+    if let Some(stopwatch) = passed {
+        guard::shielded_or_abort(|| stopwatch.stop());
+    }
 }

@@ -33,13 +33,16 @@ pub fn wait_by_tests(mut test: impl FnMut() -> Option<c_int>) -> Option<c_int> {
     // Tests let the real MPI progress, which costs; folded collectives come and go faster.
     let mut turns = 0u32;
     while let Some(runtime) = busy() {
-        let ended = guard::shielded_or_abort(|| runtime.requests.progress(&runtime.mpi));
+        let (ended, moved) = guard::shielded_or_abort(|| runtime.requests.progress(&runtime.mpi));
         if (ended > 0 || turns.is_multiple_of(8))
             && let Some(code) = test()
         {
             return Some(code);
         }
         turns = turns.wrapping_add(1);
+        if moved {
+            waiter.moved();
+        }
         waiter.turn();
     }
     None

@@ -28,8 +28,10 @@ use crate::mpi::Mpi;
 use crate::runtime::Communicator;
 
 /// Pause of the thread between two looks: short beside a computation that is worth overlapping, and
-/// long beside the 10 us that a look takes.
+/// long beside the 10 us that a look takes. While nothing moves it doubles, up to the longest: see
+/// `RESTLESS` in `wait.rs`.
 const PAUSE: Duration = Duration::from_micros(500);
+const LONGEST_PAUSE: Duration = Duration::from_millis(4);
 /// For how long it goes on looking when nothing is under way: to wake it takes the program a system call
 /// and a CPU a change of threads, each time a collective is started.
 const LINGER: Duration = Duration::from_millis(10);
@@ -145,26 +147,28 @@ impl Requests {
     }
 
     fn help(&self) {
-        let mut used = Instant::now();
+        let (mut used, mut pause) = (Instant::now(), PAUSE);
         loop {
+            pause = (pause * 2).min(LONGEST_PAUSE);
             if self.any() {
                 used = Instant::now();
-                if let Ok(pending) = self.pending.try_lock() {
-                    poll(&pending);
+                if self.pending.try_lock().is_ok_and(|pending| poll(&pending)) {
+                    pause = PAUSE;
                 }
             } else if used.elapsed() > LINGER {
                 thread::park();
-                used = Instant::now();
+                (used, pause) = (Instant::now(), PAUSE);
             }
-            thread::sleep(PAUSE);
+            thread::sleep(pause);
         }
     }
 
-    /// Does what can be done for all that is under way, and completes what is over. Returns how many.
-    pub fn progress(&self, mpi: &Mpi) -> usize {
+    /// Does what can be done for all that is under way, and completes what is over. Returns how many
+    /// came to their end, and whether anything moved.
+    pub fn progress(&self, mpi: &Mpi) -> (usize, bool) {
         // Somebody else is at it, perhaps this very thread, further up.
-        let Ok(mut pending) = self.pending.try_lock() else { return 0 };
-        poll(&pending);
+        let Ok(mut pending) = self.pending.try_lock() else { return (0, false) };
+        let moved = poll(&pending);
         let is_over = |pending: &mut Pending| pending.over.load(Ordering::Acquire);
         let over: Vec<_> = pending.extract_if(.., is_over).collect();
         self.outstanding.store(pending.len(), Ordering::Release);
@@ -183,12 +187,13 @@ impl Requests {
                 unsafe { (mpi.pmpi.send)(std::ptr::null(), 0, mpi.abi.byte, 0, tag, comm) };
             }
         }
-        ended
+        (ended, moved)
     }
 }
 
-/// Polls the group of everything that is under way.
-fn poll(pending: &[Pending]) {
+/// Polls the group of everything that is under way; says whether anything moved.
+fn poll(pending: &[Pending]) -> bool {
+    let mut moved = false;
     let mut last: Option<&Arc<Communicator>> = None;
     for pending in pending {
         // Most programs use one communicator at a time.
@@ -200,7 +205,8 @@ fn poll(pending: &[Pending]) {
         if let Some(mut group) = pending.communicator.try_group()
             && let Some(group) = group.as_mut()
         {
-            group.poll(Instant::now);
+            moved |= group.poll(Instant::now);
         }
     }
+    moved
 }

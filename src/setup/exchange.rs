@@ -9,7 +9,7 @@ use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 
 /// Bytes of one rank's words, padded: all ranks must send the same amount.
-const WORDS: usize = 1024;
+const WORDS: usize = 2048;
 
 /// Why an exchange failed.
 #[derive(Debug)]

@@ -147,7 +147,6 @@ pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
         members: members.len() as u8,
         me: me as u8,
         chunk_bytes,
-        algorithm: config.shared.algorithm.unwrap_or_else(|| Algorithm::best(members.len())),
     };
     let mut trouble = None;
     let mut member = None;
@@ -179,7 +178,8 @@ pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
         }
     })?;
     troubles(&layout, outcomes.iter().map(|outcome| outcome.trouble.as_deref()))?;
-    Ok(Group::new(Place { layout, rank, member: me, chunk_bytes }, member, leaf))
+    let place = Place { layout, rank, member: me, chunk_bytes };
+    Ok(Group::new(place, member, leaf, &config.shared))
 }
 
 fn hello(config: &Result<Config, String>) -> Hello {
@@ -213,7 +213,8 @@ fn agree(hellos: &[Hello], layout: &Layout) -> Result<Vec<Ipv4Addr>, String> {
         }
         if hello.shared != first.shared {
             return differs(
-                "foldback configuration (FOLDBACK_MAX_BYTES, FOLDBACK_SETUP_CALLS or FOLDBACK_WINDOW)",
+                "foldback configuration (FOLDBACK_MAX_BYTES, FOLDBACK_SETUP_CALLS, FOLDBACK_WINDOW, \
+                 FOLDBACK_ALGORITHM or FOLDBACK_ROUTE)",
             );
         }
     }
@@ -307,7 +308,9 @@ fn try_out(process: &Process<'_>, member: &mut Member, patience: Duration) -> Re
     let (op, element) = (FB_OP_BOR as u8, FB_TYPE_U8 as u8);
     let mut marks = vec![identity.me; bytes];
     let (send, recv) = (marks.as_ptr(), marks.as_mut_ptr());
-    member.wire.submit(Transfer::new(Kind::FoldToAll, op, element, bytes), Raw::new(send, recv));
+    let transfer = Transfer::new(Kind::FoldToAll, op, element, bytes)
+        .by(Algorithm::best(usize::from(identity.members)));
+    member.wire.submit(transfer, Raw::new(send, recv));
     while member.wire.take_over().is_none() {
         member.wire.poll(|| waiter.now());
         if begin.elapsed() > patience {

@@ -109,6 +109,16 @@ impl<M: Memory> Cells<M> {
         self.post(frame, payload, FB_KIND_BROADCAST as u8)
     }
 
+    /// The payload of a frame of this host that has been posted.
+    pub fn posted(&self, frame: &fb_frame) -> &[u8] {
+        let cell = self.cell(frame.seq);
+        // SAFETY: as in `result`; a posted cell is written again only when all are done with it.
+        unsafe {
+            let data = (&raw const (*cell).data).cast::<u8>();
+            std::slice::from_raw_parts(data, usize::from(frame.length))
+        }
+    }
+
     fn post(&self, frame: &fb_frame, payload: &[u8], kind: u8) -> &[u8] {
         assert!(payload.len() <= crate::bindings::FB_CHUNK_BYTES as usize);
         let cell = self.cell(frame.seq);

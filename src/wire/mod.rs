@@ -15,11 +15,14 @@
 //!   half a window without one that does, a *sync* is put in: an empty chunk whose result goes to all.
 //!   It is waited for only when the next one is due, or the window is used up.
 
+mod buffers;
 pub mod cells;
+mod shards;
 pub mod socket;
 mod transfer;
 
-pub use transfer::{Buffers, Kind, Part, Transfer};
+pub use buffers::Buffers;
+pub use transfer::{Kind, Part, Transfer};
 
 use transfer::Flights;
 
@@ -34,6 +37,13 @@ use cells::{Cells, Memory};
 pub trait Fabric {
     /// Sends `frame` and `payload` towards `member`.
     fn send(&mut self, member: u8, frame: &b::fb_frame, payload: &[u8]);
+
+    /// Sends many of one kind, at most `FB_MOST_FRAMES`; at once, if the way allows it.
+    fn send_many(&mut self, member: u8, frames: &[(b::fb_frame, &[u8])]) {
+        for (frame, payload) in frames {
+            self.send(member, frame, payload);
+        }
+    }
 }
 
 /// Where a fold to all is made.
@@ -45,9 +55,17 @@ pub enum Algorithm {
     /// At every member, to which all others send their contribution: one way over the wire, and a
     /// frame for each pair of members in both directions.
     Direct,
+    /// By shards of the message, each folded in user space, at one member: for long ones. Of single
+    /// chunks that is `Star`.
+    Shards,
 }
 
 impl Algorithm {
+    /// Whether groups of so many members have what [`Algorithm::Shards`] needs of the window.
+    pub fn has_shards(members: usize, window: u64) -> bool {
+        shards::serves(members, window)
+    }
+
     /// Two members send as many frames either way, so they take the shorter one. With more, `Star`:
     /// of 3 members and up `Direct` sends more frames.
     pub fn best(members: usize) -> Self {
@@ -66,8 +84,6 @@ pub struct Identity {
     pub me: u8,
     /// Most payload of a frame, a multiple of 8.
     pub chunk_bytes: u16,
-    /// How folds to all go, alike on all members.
-    pub algorithm: Algorithm,
 }
 
 /// How long to wait before asking for a missing chunk, at first and at most.
@@ -99,6 +115,10 @@ pub struct Wire<M, F, B> {
     done: u64,
     patience: Duration,
     ask_at: Option<Instant>,
+    /// How much of what is waited for had come at the last look.
+    seen: usize,
+    /// Broadcasts that have been posted, and not sent.
+    outbox: Vec<b::fb_frame>,
     /// The last sync of all, once [`Wire::farewell`] has started it.
     parting: Option<u64>,
     /// Times something was asked for again.
@@ -122,6 +142,8 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             done: 0,
             patience: PATIENCE,
             ask_at: None,
+            seen: 0,
+            outbox: Vec::new(),
             parting: None,
             asked: 0,
         }
@@ -155,7 +177,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         if self.open_sync.is_none() {
             match self.parting {
                 Some(_) => return true,
-                None if self.may_start() => {
+                None if self.may_start(1) => {
                     self.parting = Some(self.next_seq);
                     self.start_sync();
                 }
@@ -187,8 +209,9 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         self.open_sync.map_or(self.done, |sync| self.done.min(sync - 1))
     }
 
-    fn update_done(&mut self) {
-        self.done = self.flights.oldest().unwrap_or(self.next_seq) - 1;
+    /// Tells the programs what this host is done with, now that `flights` are under way.
+    fn update_done(&mut self, flights: &Flights<B>) {
+        self.done = flights.oldest().unwrap_or(self.next_seq) - 1;
         self.cells.set_consumed(self.consumed());
     }
 
@@ -209,17 +232,17 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         (self.identity.me + 1) % self.identity.members
     }
 
-    /// Whether the cell of the next chunk is free everywhere; and, for progress, whether what we can
+    /// Whether the cells of the next `numbers` chunks are free everywhere; and, for progress, whether what we can
     /// say of ourselves is recent enough to move the window on: nothing may be started far beyond a
     /// sync that has not been seen to end, or all could use the window up with frames that say so.
-    fn may_start(&self) -> bool {
+    fn may_start(&self, numbers: u64) -> bool {
         let window = self.cells.window();
-        self.next_seq <= self.cleared + window
-            && self.open_sync.is_none_or(|sync| self.next_seq - sync < window / 2)
+        let last = self.next_seq + numbers - 1;
+        last <= self.cleared + window && self.open_sync.is_none_or(|sync| last - sync < window / 2)
     }
 
-    fn sync_is_due(&self) -> bool {
-        self.next_seq - self.last_sync > self.cells.window() / 2
+    fn sync_is_due(&self, numbers: u64) -> bool {
+        self.next_seq + numbers - 1 - self.last_sync > self.cells.window() / 2
     }
 
     /// Contributes to a chunk that is folded.
@@ -266,6 +289,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     fn made_progress(&mut self) {
         self.patience = PATIENCE;
         self.ask_at = None;
+        self.seen = 0;
     }
 
     /// Whether it is time to ask for what is missing.

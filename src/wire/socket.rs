@@ -8,10 +8,22 @@ use std::os::fd::AsRawFd;
 use super::Fabric;
 use crate::bindings::fb_frame;
 
-/// One connected socket for each peer: connected, since that saves the route look-up at each send.
+/// Sockets for each peer: connected, since that saves the route look-up at each send.
 pub struct Sockets {
     /// By member; none for ourselves.
-    peers: Vec<Option<UdpSocket>>,
+    peers: Vec<Option<Peer>>,
+}
+
+struct Peer {
+    from: Ipv4Addr,
+    to: SocketAddrV4,
+    /// For frames one by one. The programs rewrite payloads; a UDP checksum would only have to be taken
+    /// out again.
+    single: UdpSocket,
+    /// For super-frames, which the kernel takes with checksums only. `None`: not tried yet.
+    many: Option<UdpSocket>,
+    /// The kernel has refused one: no offload here.
+    one_by_one: bool,
 }
 
 impl Sockets {
@@ -20,22 +32,27 @@ impl Sockets {
     /// # Errors
     /// What the system says: the address is not ours, too many open files, …
     pub fn new(members: &[Ipv4Addr], me: usize, port: u16) -> io::Result<Self> {
+        let from = members[me];
         let peer = |(index, address): (usize, &Ipv4Addr)| {
-            if index == me { Ok(None) } else { connect(members[me], *address, port).map(Some) }
+            if index == me {
+                return Ok(None);
+            }
+            let to = SocketAddrV4::new(*address, port);
+            let single = connect(from, to)?;
+            set_option(&single, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)?;
+            Ok(Some(Peer { from, to, single, many: None, one_by_one: false }))
         };
         Ok(Self { peers: members.iter().enumerate().map(peer).collect::<io::Result<_>>()? })
     }
 }
 
-fn connect(from: Ipv4Addr, to: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
+fn connect(from: Ipv4Addr, to: SocketAddrV4) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(SocketAddrV4::new(from, 0))?;
-    // The programs rewrite payloads; a UDP checksum would only have to be taken out again.
-    set_option(&socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)?;
     // A frame is never fragmented: the programs would not know it.
     set_option(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
     // Nothing is ever received here: whatever slips past the hooks is dropped at once.
     set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, 0)?;
-    socket.connect(SocketAddrV4::new(to, port))?;
+    socket.connect(to)?;
     Ok(socket)
 }
 
@@ -48,30 +65,125 @@ fn set_option(socket: &UdpSocket, level: i32, name: i32, value: i32) -> io::Resu
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-impl Fabric for Sockets {
-    fn send(&mut self, member: u8, frame: &fb_frame, payload: &[u8]) {
-        let Some(Some(socket)) = self.peers.get(usize::from(member)) else { return };
-        let mut parts = [
-            libc::iovec {
-                iov_base: std::ptr::from_ref(frame).cast_mut().cast(),
-                iov_len: size_of::<fb_frame>(),
-            },
-            libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() },
-        ];
+/// Memory that a socket may have on its way out: some super-frames on a slow link, as far as the system
+/// allows.
+const SEND_BUFFER: i32 = 1 << 20;
+
+impl Peer {
+    /// Sends a datagram of these parts, cut into segments of so many bytes.
+    fn send(socket: &UdpSocket, parts: &[libc::iovec], segment: Option<u16>) -> io::Result<()> {
+        /// Room for a control message of 16 bits, aligned as one.
+        #[repr(C, align(8))]
+        struct Control([u8; 24]);
+        let mut control = Control([0; 24]);
         // SAFETY: all zeroes is a valid msghdr.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        message.msg_iov = parts.as_mut_ptr();
-        message.msg_iovlen = if payload.is_empty() { 1 } else { 2 };
+        message.msg_iov = parts.as_ptr().cast_mut();
+        message.msg_iovlen = parts.len();
+        if let Some(segment) = segment {
+            message.msg_control = control.0.as_mut_ptr().cast();
+            // SAFETY: the buffer has room for the one control message, of 2 bytes, that is written.
+            unsafe {
+                message.msg_controllen = libc::CMSG_SPACE(2) as usize;
+                let header = libc::CMSG_FIRSTHDR(&raw const message);
+                (*header).cmsg_level = libc::SOL_UDP;
+                (*header).cmsg_type = libc::UDP_SEGMENT;
+                (*header).cmsg_len = libc::CMSG_LEN(2) as usize;
+                libc::CMSG_DATA(header).cast::<u16>().write_unaligned(segment);
+            }
+        }
+        let mut result = Ok(());
         for _ in 0..2 {
             // SAFETY: the parts point to live memory that sendmsg only reads.
             let sent = unsafe {
                 libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT)
             };
-            // A frame that met a host without hooks earned an ICMP error, which is reported here
-            // and now, in place of sending. Any other failure is a lost frame, which is legal.
-            if sent >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ECONNREFUSED) {
+            if sent >= 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            // A frame that met a host without hooks earned an ICMP error, which is reported here and
+            // now, in place of sending; and forgotten by that.
+            let again = error.raw_os_error() == Some(libc::ECONNREFUSED);
+            result = Err(error);
+            if !again {
                 break;
             }
+        }
+        result
+    }
+
+    fn send_one(&self, frame: &fb_frame, payload: &[u8]) {
+        let parts = [part_of_frame(frame), part(payload)];
+        let used = if payload.is_empty() { 1 } else { 2 };
+        // A failure is a lost frame, which is legal.
+        let _ = Self::send(&self.single, &parts[..used], None);
+    }
+
+    /// Sends frames, all with as much payload but for the last, which may have less.
+    fn send_super(&mut self, frames: &[(fb_frame, &[u8])]) {
+        let [(_, first), _, ..] = frames else {
+            frames.iter().for_each(|(frame, payload)| self.send_one(frame, payload));
+            return;
+        };
+        let segment = size_of::<fb_frame>() + first.len();
+        let mut parts = Vec::with_capacity(2 * frames.len());
+        for (frame, payload) in frames {
+            parts.extend([part_of_frame(frame), part(payload)]);
+        }
+        let sent =
+            self.segmenting().and_then(|socket| Self::send(socket, &parts, Some(segment as u16)));
+        let Err(error) = sent else { return };
+        // They are lost: the way out is full, or nobody is there.
+        let lost = [libc::EAGAIN, libc::ENOBUFS, libc::ENOMEM, libc::ECONNREFUSED];
+        if error.raw_os_error().is_some_and(|error| lost.contains(&error)) {
+            return;
+        }
+        if !std::mem::replace(&mut self.one_by_one, true) {
+            log::debug!("no super-frames to {}: {error}", self.to);
+        }
+        frames.iter().for_each(|(frame, payload)| self.send_one(frame, payload));
+    }
+
+    fn segmenting(&mut self) -> io::Result<&UdpSocket> {
+        if self.many.is_none() {
+            let socket = connect(self.from, self.to)?;
+            set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER)?;
+            self.many = Some(socket);
+        }
+        self.many.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+fn part_of_frame(frame: &fb_frame) -> libc::iovec {
+    libc::iovec {
+        iov_base: std::ptr::from_ref(frame).cast_mut().cast(),
+        iov_len: size_of::<fb_frame>(),
+    }
+}
+
+fn part(payload: &[u8]) -> libc::iovec {
+    libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() }
+}
+
+impl Fabric for Sockets {
+    fn send(&mut self, member: u8, frame: &fb_frame, payload: &[u8]) {
+        if let Some(Some(peer)) = self.peers.get(usize::from(member)) {
+            peer.send_one(frame, payload);
+        }
+    }
+
+    fn send_many(&mut self, member: u8, frames: &[(fb_frame, &[u8])]) {
+        let Some(Some(peer)) = self.peers.get_mut(usize::from(member)) else { return };
+        let mut rest = frames;
+        while let [(_, first), ..] = rest {
+            // As far as they are of one size, and one shorter one.
+            let full = rest.iter().take_while(|(_, payload)| payload.len() == first.len()).count();
+            let short = rest.get(full).is_some_and(|(_, payload)| payload.len() < first.len());
+            let most = if peer.one_by_one { 1 } else { rest.len() };
+            let (now, later) = rest.split_at((full + usize::from(short)).min(most));
+            peer.send_super(now);
+            rest = later;
         }
     }
 }

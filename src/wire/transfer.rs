@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
 
+use super::buffers::Buffers;
 use super::cells::Memory;
+use super::shards::{self, Stripe};
 use super::{Algorithm, Fabric, IN_FLIGHT, Wire};
 use crate::bindings as b;
 
@@ -38,6 +40,14 @@ impl Kind {
         matches!(self, Self::FoldToAll | Self::GatherToAll(_))
     }
 
+    /// Of a broadcast.
+    pub(super) fn root(self) -> Option<u8> {
+        match self {
+            Self::Broadcast(root) => Some(root),
+            _ => None,
+        }
+    }
+
     fn part(self) -> Option<Part> {
         match self {
             Self::GatherToAll(part) | Self::GatherToRoot(_, part) => Some(part),
@@ -46,31 +56,13 @@ impl Kind {
     }
 }
 
-/// Where contributions are read and results are written: the two may be the same memory.
-pub trait Buffers {
-    /// Bytes `range` of our contribution or broadcast.
-    fn read(&self, range: Range<usize>) -> &[u8];
-    /// Stores a result from byte `at`.
-    fn write(&mut self, at: usize, data: &[u8]);
-}
-
-/// Contribution and result in one place.
-impl Buffers for Vec<u8> {
-    fn read(&self, range: Range<usize>) -> &[u8] {
-        &self[range]
-    }
-
-    fn write(&mut self, at: usize, data: &[u8]) {
-        self[at..at + data.len()].copy_from_slice(data);
-    }
-}
-
 /// What is to be transferred.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
-    kind: Kind,
-    op: u8,
-    element: u8,
+    pub(super) kind: Kind,
+    pub(super) op: u8,
+    pub(super) element: u8,
+    algorithm: Algorithm,
     /// Of our contribution, or of the broadcast.
     bytes: usize,
     /// Index of the first chunk in the message that this is a part of.
@@ -92,7 +84,19 @@ impl Transfer {
             Kind::Broadcast(_) => (0, 0),
             Kind::GatherToAll(_) | Kind::GatherToRoot(..) => (b::FB_OP_PLACE as u8, 0),
         };
-        Self { kind, op, element, bytes, first }
+        Self { kind, op, element, algorithm: Algorithm::Star, bytes, first }
+    }
+
+    /// How a fold to all goes, or, of shards, a broadcast; alike on all members.
+    pub fn by(self, algorithm: Algorithm) -> Self {
+        Self { algorithm, ..self }
+    }
+
+    fn is_by_shards(&self, members: u8, window: u64) -> bool {
+        self.algorithm == Algorithm::Shards
+            && matches!(self.kind, Kind::FoldToAll | Kind::Broadcast(_))
+            && self.bytes > 0
+            && shards::serves(usize::from(members), window)
     }
 
     fn chunks(&self, chunk_bytes: usize) -> usize {
@@ -101,14 +105,19 @@ impl Transfer {
 }
 
 /// A transfer under way.
-struct Flight<B> {
-    transfer: Transfer,
-    buffers: B,
+pub(super) struct Flight<B> {
+    pub(super) transfer: Transfer,
+    pub(super) buffers: B,
     /// Chunks started, and all there are.
-    started: usize,
+    pub(super) started: usize,
     chunks: usize,
     /// Chunks that are waited for.
-    awaited: usize,
+    pub(super) awaited: usize,
+    by_shards: bool,
+    /// By shards: what was started; and this member's contribution to its own shard of each, where the
+    /// result takes its place.
+    pub(super) stripes: Vec<Stripe>,
+    pub(super) stash: Vec<Vec<u8>>,
 }
 
 impl<B> Flight<B> {
@@ -117,12 +126,25 @@ impl<B> Flight<B> {
     }
 }
 
-/// A chunk that is waited for.
+/// What is waited for under a number of the sequence.
 #[derive(Clone, Copy)]
-struct Awaited {
-    seq: u64,
-    flight: u64,
-    chunk: usize,
+pub(super) struct Awaited {
+    pub(super) seq: u64,
+    pub(super) flight: u64,
+    pub(super) chunk: usize,
+    /// By shards: its place among the flight's.
+    pub(super) stripe: usize,
+    pub(super) what: Coming,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Coming {
+    /// The chunk, to be written to its place.
+    Chunk,
+    /// A member's part of the chunk.
+    Piece(u8),
+    /// The chunk, which is here already: it says that another has it.
+    Word,
 }
 
 /// Transfers under way, in the order in which they were submitted.
@@ -130,8 +152,8 @@ pub(super) struct Flights<B> {
     queue: VecDeque<Flight<B>>,
     /// Number of the first in the queue; and of the first whose chunks have not all been started.
     first: u64,
-    starting: u64,
-    awaited: VecDeque<Awaited>,
+    pub(super) starting: u64,
+    pub(super) awaited: VecDeque<Awaited>,
 }
 
 impl<B> Default for Flights<B> {
@@ -141,7 +163,7 @@ impl<B> Default for Flights<B> {
 }
 
 impl<B> Flights<B> {
-    fn get(&mut self, number: u64) -> Option<&mut Flight<B>> {
+    pub(super) fn get(&mut self, number: u64) -> Option<&mut Flight<B>> {
         self.queue.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
@@ -156,7 +178,10 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     /// order. Nothing is sent before [`Wire::poll`].
     pub fn submit(&mut self, transfer: Transfer, buffers: B) {
         let chunks = transfer.chunks(usize::from(self.identity.chunk_bytes));
-        let flight = Flight { transfer, buffers, started: 0, chunks, awaited: 0 };
+        let by_shards = transfer.is_by_shards(self.identity.members, self.cells.window());
+        let (stripes, stash) = (Vec::new(), Vec::new());
+        let flight =
+            Flight { transfer, buffers, started: 0, chunks, awaited: 0, by_shards, stripes, stash };
         self.flights.queue.push_back(flight);
     }
 
@@ -179,15 +204,23 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         self.flights.queue.pop_front().map(|flight| flight.buffers)
     }
 
-    /// Does what can be done now. `now` is asked for only when nothing moved.
-    pub fn poll(&mut self, now: impl FnOnce() -> Instant) {
+    /// Does what can be done now; says whether anything moved. `now` is asked for only if nothing did.
+    pub fn poll(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let mut moved = self.start();
         moved |= self.harvest();
         if moved || (self.flights.awaited.is_empty() && self.is_started()) {
             self.made_progress();
         } else if self.out_of_patience(now()) {
-            self.ask_for_missing();
+            // What comes out of order comes all the same.
+            let come = self.come();
+            if come > self.seen {
+                self.made_progress();
+                self.seen = come;
+            } else {
+                self.ask_for_missing();
+            }
         }
+        moved
     }
 
     fn is_started(&self) -> bool {
@@ -201,50 +234,64 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
                 self.flights.starting += 1;
                 continue;
             }
-            let (transfer, chunk) = (flight.transfer, flight.started);
+            let (transfer, chunk, of) = (flight.transfer, flight.started, flight.chunks);
+            let stripe = flight.by_shards.then(|| self.next_stripe(&transfer, chunk, of));
             // Counted from the oldest that is waited for: what others learn of us must not fall
             // behind (docs/protocol.md).
-            if self.next_seq - 1 - self.done >= IN_FLIGHT {
-                break;
-            }
+            let room = match &stripe {
+                Some(stripe) => self.room_for(stripe),
+                None => (self.next_seq - 1 - self.done < IN_FLIGHT).then_some(1),
+            };
+            let Some(numbers) = room else { break };
             // A receiver of a broadcast starts nothing: it only notes what is to come.
-            let passive =
-                matches!(transfer.kind, Kind::Broadcast(root) if root != self.identity.me);
-            if !transfer.kind.is_to_all() && self.sync_is_due() {
+            let passive = stripe.is_none()
+                && matches!(transfer.kind, Kind::Broadcast(root) if root != self.identity.me);
+            if !transfer.kind.is_to_all() && self.sync_is_due(numbers) {
                 moved |= self.harvest_sync();
-                if self.open_sync.is_some() || !self.may_start() {
+                if self.open_sync.is_some() || !self.may_start(1) {
                     break;
                 }
                 // What was started before is still awaited here, but the others need not wait for
                 // that: our `consumed` tells them how far they may go.
                 self.start_sync();
+                // A stripe's numbers begin behind the sync's.
+                continue;
             }
-            if !passive && !self.may_start() {
+            if !passive && !self.may_start(numbers) {
                 moved |= self.harvest_sync();
-                if !self.may_start() {
+                if !self.may_start(numbers) {
                     break;
                 }
             }
-            let seq = self.next_seq;
-            self.next_seq += 1;
-            self.start_chunk(&transfer, seq, chunk);
+            match stripe {
+                Some(stripe) => self.start_stripe(&transfer, stripe),
+                None => {
+                    let seq = self.next_seq;
+                    self.next_seq += 1;
+                    self.start_chunk(&transfer, seq, chunk);
+                }
+            }
             moved = true;
         }
+        self.flush();
         moved
     }
 
-    /// Bytes of our contribution that are in a chunk.
-    fn range(&self, transfer: &Transfer, chunk: usize) -> Range<usize> {
-        let chunk_bytes = usize::from(self.identity.chunk_bytes);
-        let start = chunk * chunk_bytes;
-        start..transfer.bytes.min(start + chunk_bytes)
+    /// Bytes of our contribution that are in a chunk; in some chunks.
+    pub(super) fn range(&self, transfer: &Transfer, chunk: usize) -> Range<usize> {
+        self.bytes(transfer, chunk..chunk + 1)
+    }
+
+    pub(super) fn bytes(&self, transfer: &Transfer, chunks: Range<usize>) -> Range<usize> {
+        let start_of = |chunk| transfer.bytes.min(chunk * usize::from(self.identity.chunk_bytes));
+        start_of(chunks.start)..start_of(chunks.end)
     }
 
     fn chunk_frame(&self, transfer: &Transfer, seq: u64, chunk: usize) -> b::fb_frame {
         let (kind, target, flags) = match transfer.kind {
-            Kind::FoldToAll | Kind::GatherToAll(_) => match self.identity.algorithm {
+            Kind::FoldToAll | Kind::GatherToAll(_) => match transfer.algorithm {
                 Algorithm::Direct => (b::FB_KIND_CONTRIBUTION, 0, b::FB_FLAG_DIRECT),
-                Algorithm::Star => {
+                Algorithm::Star | Algorithm::Shards => {
                     let aggregator = self.aggregator(transfer.first + chunk);
                     (b::FB_KIND_CONTRIBUTION, aggregator, b::FB_FLAG_RESULT_TO_ALL)
                 }
@@ -280,8 +327,11 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
                 root == me
             }
             Kind::Broadcast(root) if root == me => {
-                let posted = self.cells.post_broadcast(&frame, payload);
-                self.fabric.send((me + 1) % self.identity.members, &frame, posted);
+                self.cells.post_broadcast(&frame, payload);
+                self.outbox.push(frame);
+                if self.outbox.len() == b::FB_MOST_FRAMES as usize {
+                    self.flush();
+                }
                 false
             }
             Kind::Broadcast(_) => true,
@@ -289,39 +339,81 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         flight.started += 1;
         if awaited {
             flight.awaited += 1;
-            flights.awaited.push_back(Awaited { seq, flight: number, chunk });
+            flights.awaited.push_back(Awaited {
+                seq,
+                flight: number,
+                chunk,
+                stripe: 0,
+                what: Coming::Chunk,
+            });
         }
-        self.flights = flights;
         // What is not waited for is done with. The cell keeps what a peer may ask for; it is not
         // taken again before all members, the root among them, are done with the chunk.
-        self.update_done();
+        self.update_done(&flights);
+        self.flights = flights;
+    }
+
+    /// Sends what has been put into the outbox: broadcasts, which go out many at a time.
+    fn flush(&mut self) {
+        if !self.outbox.is_empty() {
+            let frames = std::mem::take(&mut self.outbox);
+            self.fan_out(&frames);
+            self.outbox = frames;
+            self.outbox.clear();
+        }
+    }
+
+    /// Sends broadcasts from their cells.
+    pub(super) fn fan_out(&mut self, frames: &[b::fb_frame]) {
+        let other = self.other();
+        for frames in frames.chunks(b::FB_MOST_FRAMES as usize) {
+            let posted = |frame: &b::fb_frame| (*frame, self.cells.posted(frame));
+            let frames: Vec<_> = frames.iter().map(posted).collect();
+            self.fabric.send_many(other, &frames);
+        }
     }
 
     fn harvest(&mut self) -> bool {
+        // At nearly every poll.
+        if self.flights.oldest().is_none_or(|seq| !self.cells.is_ready(seq)) {
+            return false;
+        }
+        let mut flights = std::mem::take(&mut self.flights);
         let mut moved = false;
-        while let Some(&Awaited { seq, flight, chunk }) = self.flights.awaited.front() {
+        while let Some(&awaited) = flights.awaited.front() {
+            let Awaited { seq, flight: number, chunk, what, .. } = awaited;
             if !self.cells.is_ready(seq) {
                 break;
             }
-            let chunk_bytes = usize::from(self.identity.chunk_bytes);
-            let flight = self.flights.get(flight).expect("it is waited for");
+            let flight = flights.get(number).expect("it is waited for");
             let transfer = flight.transfer;
-            let start = chunk * chunk_bytes;
-            let length = match transfer.kind.part() {
-                Some(part) => usize::from(part.extent),
-                None => transfer.bytes.min(start + chunk_bytes) - start,
-            };
-            let (data, cleared) = self.cells.result(seq, length);
-            flight.buffers.write(start, data);
-            flight.awaited -= 1;
-            self.flights.awaited.pop_front();
-            if transfer.kind.is_to_all() {
-                self.saw_cleared(cleared);
+            if let Coming::Piece(source) = what {
+                self.take_piece(&mut flights, awaited, source);
+            } else {
+                let range = self.range(&transfer, chunk);
+                let length = transfer.kind.part().map_or(range.len(), |p| usize::from(p.extent));
+                let (data, cleared) = self.cells.result(seq, length);
+                if what == Coming::Chunk {
+                    flight.buffers.write(range.start, data);
+                }
+                if transfer.kind.is_to_all() {
+                    self.saw_cleared(cleared);
+                }
             }
-            self.update_done();
+            let flight = flights.get(number).expect("it is waited for");
+            flight.awaited -= 1;
+            flights.awaited.pop_front();
             moved = true;
         }
+        self.update_done(&flights);
+        self.flights = flights;
         moved
+    }
+
+    /// How much has come of what is waited for, in whatever order.
+    fn come(&self) -> usize {
+        let awaited = self.flights.awaited.iter();
+        awaited.filter(|awaited| self.cells.is_ready(awaited.seq)).count()
     }
 
     /// Asks for every chunk that has not come. A frame is 106 bytes without its payload, so asking
@@ -329,11 +421,21 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     fn ask_for_missing(&mut self) {
         let mut flights = std::mem::take(&mut self.flights);
         for at in 0..flights.awaited.len() {
-            let Awaited { seq, flight, chunk } = flights.awaited[at];
+            let awaited = flights.awaited[at];
+            let Awaited { seq, flight, chunk, what, .. } = awaited;
             if self.cells.is_ready(seq) {
                 continue;
             }
             let flight = flights.get(flight).expect("it is waited for");
+            match what {
+                // Whoever sends it waits for what becomes of it.
+                Coming::Piece(_) => continue,
+                _ if flight.by_shards => {
+                    self.ask_for_shard(&mut flights, awaited);
+                    continue;
+                }
+                _ => {}
+            }
             let frame = self.chunk_frame(&flight.transfer, seq, chunk);
             let payload = flight.buffers.read(match flight.transfer.kind {
                 Kind::Broadcast(_) => 0..0,

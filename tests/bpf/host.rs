@@ -89,7 +89,8 @@ impl Host {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let slot = NEXT.fetch_add(1, Ordering::Relaxed);
         assert!(slot < b::FB_MAX_GROUPS);
-        let token = 0xf01d_bacc_0000_0000 | u64::from(slot);
+        // Far from each other: a test that flips a bit must not meet its neighbour's group.
+        let token = (1 + u64::from(slot)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut group = b::fb_group {
             slot,
             // A test run's packets belong to a socket of root.
@@ -147,6 +148,10 @@ impl Host {
         self.any(b::FB_KIND_BROADCAST, source, chunk, payload)
     }
 
+    pub fn piece(&self, source: u8, chunk: Chunk, payload: &[u8]) -> Packet {
+        self.any(b::FB_KIND_PIECE, source, chunk, payload)
+    }
+
     pub fn pull(&self, source: u8, chunk: Chunk) -> Packet {
         let bare = Chunk { op: 0, element: 0, flags: 0, ..chunk };
         self.any(b::FB_KIND_PULL, source, bare, &[])
@@ -178,6 +183,12 @@ impl Host {
 
     pub fn egress(&self, packet: &Packet) -> Verdict {
         self.kernel.run(Hook::Egress, &packet.bytes(), V0, 0)
+    }
+
+    /// A super-frame of so many frames, each with `bytes` of payload but for the last.
+    pub fn segmented(&self, hook: Hook, packet: &Packet, count: u32, bytes: u32) -> Verdict {
+        let segments = Some((count, b::FB_FRAME_BYTES + bytes));
+        self.kernel.run_segmented(hook, &packet.bytes(), V0, 0, segments)
     }
 
     pub fn xdp(&self, packet: &Packet) -> Verdict {

@@ -45,6 +45,8 @@ pub struct Kernel {
 const SK_BUFF_WORDS: usize = 64;
 const SK_BUFF_MARK: usize = 2;
 const SK_BUFF_IFINDEX: usize = 10;
+const SK_BUFF_GSO_SEGS: usize = 41;
+const SK_BUFF_GSO_SIZE: usize = 44;
 
 impl Kernel {
     /// Loads all three programs on maps of their own.
@@ -78,6 +80,18 @@ impl Kernel {
 
     /// Runs a program on a packet that is on an interface of this thread's network namespace.
     pub fn run(&self, hook: Hook, packet: &[u8], interface: u32, mark: u32) -> Verdict {
+        self.run_segmented(hook, packet, interface, mark, None)
+    }
+
+    /// The same; the packet is to be cut into so many segments of so many bytes of UDP payload.
+    pub fn run_segmented(
+        &self,
+        hook: Hook,
+        packet: &[u8],
+        interface: u32,
+        mark: u32,
+        segments: Option<(u32, u32)>,
+    ) -> Verdict {
         let program = match hook {
             Hook::Ingress => &self.ingress,
             Hook::Egress => &self.egress,
@@ -86,6 +100,9 @@ impl Kernel {
         let mut out = vec![0_u8; 4096];
         let mut context = [0_u32; SK_BUFF_WORDS];
         (context[SK_BUFF_MARK], context[SK_BUFF_IFINDEX]) = (mark, interface);
+        if let Some((count, bytes)) = segments {
+            (context[SK_BUFF_GSO_SEGS], context[SK_BUFF_GSO_SIZE]) = (count, bytes);
+        }
         let mut context_out = [0_u32; SK_BUFF_WORDS];
         let mut options = bpf_test_run_opts {
             sz: size_of::<bpf_test_run_opts>() as _,

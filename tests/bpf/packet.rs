@@ -80,6 +80,17 @@ impl Packet {
         self
     }
 
+    /// A super-frame: this packet's frame, and behind it those of others.
+    pub fn and(mut self, more: &[Self]) -> Self {
+        for other in more {
+            self.payload.extend(frame_bytes(&other.frame));
+            self.payload.extend(&other.payload);
+        }
+        self.udp.length = (8 + b::FB_FRAME_BYTES as usize + self.payload.len()) as u16;
+        self.ip.total_length = 20 + self.udp.length;
+        self
+    }
+
     /// What goes over the wire.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(OUTER_BYTES + 64 + self.payload.len());

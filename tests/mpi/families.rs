@@ -54,6 +54,13 @@ fn forms(mpi: Mpi) {
     }
 }
 
+/// Whatever the kernel does not fold.
+fn order(mpi: Mpi) {
+    let outcome = Job::new(mpi, HOSTS).run("order", &["--exact", "--rounds", "6"]);
+    outcome.assert_prints("order: all ok");
+    assert_eq!(outcome.calls_for("datatype") + outcome.calls_for("op"), 0, "{:#}", outcome.stats);
+}
+
 /// Wrong calls end alike, with and without foldback.
 fn errors(mpi: Mpi) {
     let with = Job::new(mpi, HOSTS).env("FOLDBACK_SETUP_CALLS", "4").run("errors", &[]);
@@ -93,6 +100,7 @@ macro_rules! families {
                 random_collectives(Mpi::$mpi);
                 histogram(Mpi::$mpi);
                 forms(Mpi::$mpi);
+                order(Mpi::$mpi);
                 errors(Mpi::$mpi);
                 under_way(Mpi::$mpi);
             }

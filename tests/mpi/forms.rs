@@ -79,6 +79,37 @@ fn operations_under_way_go_on_whatever_the_program_does() {
     job(Mpi::Open, 2).ranks_per_host(2).run("zoo", &[]).assert_prints("zoo: all ok");
 }
 
+/// A process that wants all the CPU it can get, for some time at most.
+struct Busy(std::process::Child);
+
+impl Busy {
+    fn start() -> Self {
+        let command = ["100", "sh", "-c", "while :; do :; done"];
+        Self(Command::new("timeout").args(command).spawn().expect("timeout starts"))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        // Not kill: timeout passes this on.
+        let _ = nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(self.0.id() as i32),
+            nix::sys::signal::Signal::SIGTERM,
+        );
+        let _ = self.0.wait();
+    }
+}
+
+/// Threads that wait must leave the CPU to those that are waited for: zoo, beside a busy process, once
+/// stood still for a minute.
+#[test]
+fn operations_under_way_go_on_beside_a_busy_process() {
+    let _turn = turn();
+    let _busy = Busy::start();
+    let outcome = job(Mpi::Open, 2).ranks_per_host(2).timeout(90).run("zoo", &[]);
+    outcome.assert_prints("zoo: all ok");
+}
+
 #[test]
 fn threads_make_collectives_side_by_side() {
     let _turn = turn();

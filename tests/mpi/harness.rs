@@ -148,6 +148,8 @@ impl Job {
             .env("FOLDBACK_SETUP_CALLS", "4")
             // More than by default, so that messages of many frames fold.
             .env("FOLDBACK_MAX_BYTES", "16384")
+            // By the limits alone: what is tested is what is folded. tests/mpi/router.rs has the rest.
+            .env("FOLDBACK_ROUTE", "fold")
             .env("FOLDBACK_LIB", library());
         Self { command, mpi, hosts, timeout: 120, copies: None }
     }
@@ -292,6 +294,12 @@ impl Outcome {
 
     fn lines(&self) -> impl Iterator<Item = &Value> {
         self.stats["collectives"].as_array().into_iter().flatten()
+    }
+
+    /// What was chosen for a collective on MPI_COMM_WORLD, by class of sizes.
+    pub fn routes(&self, collective: &str) -> Vec<&Value> {
+        let routes = self.stats["routes"].as_array().into_iter().flatten();
+        routes.filter(|route| route["collective"] == collective).collect()
     }
 
     /// A counter of the kernel's, over all hosts.

@@ -59,8 +59,50 @@ fn what_is_not_ours_goes_to_mpi() {
         let outcome = Job::new(mpi, hosts(mpi)).run("fallback", &[]);
         outcome.assert_prints("fallback: all ok");
         outcome.assert_folded(&["Allreduce"]);
-        for reason in ["datatype", "intercommunicator"] {
+        for reason in ["datatype", "op", "too large", "intercommunicator"] {
             assert!(outcome.calls_for(reason) > 0, "no {reason:?}: {:#}", outcome.stats);
+        }
+    }
+}
+
+/// Bit for bit, on all ranks, whatever the rounding and whether the op commutes.
+#[test]
+fn what_the_kernel_does_not_fold_is_folded_in_the_order_of_ranks() {
+    let _turn = turn();
+    const REDUCTIONS: &[&str] =
+        &["Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block", "Scan", "Exscan"];
+    for mpi in BOTH {
+        for (hosts, ranks) in [(2, 1), (4, 1), (2, 2)] {
+            // Ranks of MPICH do not yield, and send each other what they compare with.
+            let rounds = if mpi == Mpi::Mpich && hosts * ranks > 2 { "4" } else { "12" };
+            let job = Job::new(mpi, hosts).ranks_per_host(ranks);
+            let outcome = job.run("order", &["--exact", "--rounds", rounds]);
+            outcome.assert_prints("order: all ok");
+            outcome.assert_folded(REDUCTIONS);
+            for collective in REDUCTIONS {
+                let folded = outcome.calls_in_form(collective, "Nonblocking", "fold");
+                assert!(folded > 0, "no non-blocking {collective}: {:#}", outcome.stats);
+            }
+            for reason in ["datatype", "op", "too large", "argument"] {
+                assert_eq!(outcome.calls_for(reason), 0, "{reason:?}: {:#}", outcome.stats);
+            }
+        }
+    }
+}
+
+/// By shards, each of which its host folds; with one rank on each, in the order of ranks as well.
+#[test]
+fn long_vectors_of_floating_point_are_folded_in_the_order_of_ranks() {
+    let _turn = turn();
+    for (mpi, hosts) in [(Mpi::Open, 2), (Mpi::Open, 3), (Mpi::Open, 4), (Mpi::Mpich, 2)] {
+        let outcome = Job::new(mpi, hosts).run("order", &["--exact", "--long", "--rounds", "12"]);
+        outcome.assert_prints("order: all ok");
+        for collective in ["Allreduce", "Reduce_scatter_block"] {
+            let folded = outcome.calls_in_form(collective, "Nonblocking", "fold");
+            assert!(folded > 0, "no non-blocking {collective}: {:#}", outcome.stats);
+        }
+        for reason in ["datatype", "op", "too large", "argument"] {
+            assert_eq!(outcome.calls_for(reason), 0, "{reason:?}: {:#}", outcome.stats);
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The state of foldback in this process: one MPI, one agent, a group for each communicator.
 #![allow(unsafe_code)]
 
+mod routing;
+
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -17,11 +19,15 @@ use crate::mpi::Mpi;
 use crate::mpi::abi::Family;
 use crate::mpi::pmpi::Handle;
 use crate::requests::{Open, Requests};
+use crate::router::Way;
 use crate::setup::agent::AgentAccess;
 use crate::setup::exchange::exchange_long;
 use crate::setup::{Process, roll_call, set_up};
-use crate::stats::{self, Calls, HostLine, RankReport, Reason, Way};
+use crate::stats::{self, Calls, HostLine, RankReport, Reason};
 use crate::wait::Waiter;
+
+pub use routing::Stopwatch;
+use routing::{PASSING, took, usual_algorithm};
 
 /// Persistent collectives that a communicator may have folded, each by a group of its own.
 const MOST_PERSISTENT: u32 = 32;
@@ -254,19 +260,27 @@ impl Runtime {
         form: Form,
         call: &Call,
         request: *mut c_void,
-    ) -> Result<c_int, Reason> {
+    ) -> Result<c_int, Option<Box<Stopwatch>>> {
         let config = self.config.as_ref().map_err(|_| Reason::NoGroup);
-        let mut bytes = 0;
+        let (mut bytes, mut stopwatch, mut nested) = (0, None, false);
         let result = config.and_then(|config| {
             let running = self.running.get().ok_or(Reason::Off)?;
-            let admitted = admit(&self.mpi, config, call)?;
+            let admitted = admit(&self.mpi, config, form, call)?;
             bytes = admitted.bytes;
+            // The real MPI may go from one of its exported functions to another: from Fortran to C, say.
+            if admitted.measured && PASSING.get() {
+                nested = true;
+                return Err(Reason::Faster);
+            }
             let comm = self.mpi.abi.handle(call.comm);
             let communicator = self.communicator(comm).ok_or(Reason::NoGroup)?;
             // SAFETY: the program's arguments.
             unsafe {
                 match form {
-                    Form::Blocking => self.run(running, config, call, &admitted, &communicator),
+                    Form::Blocking => {
+                        let passed = &mut stopwatch;
+                        self.run(running, config, call, &admitted, &communicator, passed)
+                    }
                     Form::Nonblocking => {
                         let open = || self.requests.open(&self.mpi, request);
                         self.start(config, call, &admitted, &communicator, open)
@@ -275,7 +289,7 @@ impl Runtime {
                         let group = self.group_of_its_own(running, comm, &communicator)?;
                         // Tried after the set-up, in which the other ranks count on this one.
                         let tried = group.group().as_mut().map_or(Err(Reason::NoGroup), |group| {
-                            match prepare(&self.mpi, config, call, &admitted, group) {
+                            match prepare(&self.mpi, call, &admitted, group) {
                                 Ok((_, prepared)) if prepared.refused => Err(Reason::Argument),
                                 other => other.map(drop),
                             }
@@ -291,15 +305,18 @@ impl Runtime {
                 }
             }
         });
+        if nested {
+            return Err(None);
+        }
         if let Err(Reason::Argument) = result {
             log::debug!("{} is for MPI to judge", call.collective.name());
         }
         // A persistent collective is counted when it is started.
         if form != Form::Persistent || result.is_err() {
-            let way: Way = result.map(|_| ());
+            let way = result.map(|_| ());
             self.calls.count(form, call.collective, way, bytes);
         }
-        result
+        result.map_err(|_| stopwatch)
     }
 
     /// SAFETY of callers: the arguments are the program's.
@@ -309,26 +326,43 @@ impl Runtime {
         config: &Config,
         call: &Call,
         admitted: &Admitted,
-        communicator: &Communicator,
+        communicator: &Arc<Communicator>,
+        passed: &mut Option<Box<Stopwatch>>,
     ) -> Result<c_int, Reason> {
         let comm = self.mpi.abi.handle(call.comm);
         let setup_calls = config.shared.setup_calls;
         let set_up = || self.try_set_up(comm, running);
         self.unless_revoked(call, communicator)?;
-        let mut group = Self::group_for(communicator, setup_calls, set_up)?;
-        let group = group.as_mut().ok_or(Reason::NoGroup)?;
+        let mut guard = Self::group_for(communicator, setup_calls, set_up)?;
+        let group = guard.as_mut().ok_or(Reason::NoGroup)?;
+        let mut route = None;
+        if admitted.measured {
+            let (id, step) = self.route(running, call, admitted, config, group)?;
+            let begin = step.timed.then(Instant::now);
+            match step.way {
+                Way::Mpi => {
+                    let communicator = Arc::clone(communicator);
+                    *passed = Some(Box::new(Stopwatch::start(communicator, id, begin)));
+                    return Err(Reason::Faster);
+                }
+                Way::Fold(algorithm) => route = Some((id, algorithm, begin)),
+            }
+        }
         // SAFETY: the program's buffers stay until this returns.
         unsafe {
-            let (job, prepared) = prepare(&self.mpi, config, call, admitted, group)?;
-            let ticket = group.start(job, None);
-            let mut waiter = Waiter::new(&self.mpi, running.nothing);
-            loop {
-                group.poll(|| waiter.now());
-                if group.is_over(ticket) {
-                    return prepared.finish(&self.mpi);
-                }
-                waiter.turn();
+            let (job, prepared) = prepare(&self.mpi, call, admitted, group)?;
+            let algorithm = match route {
+                Some((_, algorithm, _)) => algorithm,
+                None => usual_algorithm(config, group, &job),
+            };
+            self.complete(running, group, job, algorithm);
+            // An op of the program's may be called, and what that calls is its own affair.
+            drop(guard);
+            let result = prepared.finish(&self.mpi);
+            if let Some((id, algorithm, Some(begin))) = route {
+                took(communicator, id, Way::Fold(algorithm), begin);
             }
+            result
         }
     }
 
@@ -357,12 +391,13 @@ impl Runtime {
         // SAFETY: the program leaves its buffers alone until the request is complete; of a refused call
         // until it is over, for it knows of no request.
         unsafe {
-            let (job, mut prepared) = prepare(&self.mpi, config, call, admitted, group)?;
+            let (job, mut prepared) = prepare(&self.mpi, call, admitted, group)?;
             prepared.keep_type(&self.mpi);
             let result = if prepared.refused { Err(Reason::Argument) } else { Ok(SUCCESS) };
             let request = result.ok().map(|_| open());
             let over = Arc::new(AtomicBool::new(false));
-            group.start(job, Some(Arc::clone(&over)));
+            let algorithm = usual_algorithm(config, group, &job);
+            group.start(job, algorithm, Some(Arc::clone(&over)));
             group.poll(Instant::now);
             self.requests.add(&self.mpi, Arc::clone(communicator), over, prepared, request);
             result
@@ -410,7 +445,7 @@ impl Runtime {
             let open = || persistent.open(handle);
             self.start(config, call, &persistent.admitted, &persistent.group, open)
         };
-        let (way, bytes): (Way, usize) = (result.map(|_| ()), persistent.admitted.bytes);
+        let (way, bytes) = (result.map(|_| ()), persistent.admitted.bytes);
         self.calls.count(Form::Persistent, call.collective, way, bytes);
         if let Err(reason) = result {
             // The other ranks fold, and this one has promised to.
@@ -526,11 +561,13 @@ impl Runtime {
     /// The real MPI is about to be finalised: reports, and leaves nothing behind. Collective.
     pub fn finishing(&self) {
         let Some(running) = self.running.get() else { return };
+        let routes = self.routes();
         let groups: Vec<_> = self.write().drain().map(|(_, communicator)| communicator).collect();
         // Nobody leaves before all are here: a peer may still have to ask us for something. While
         // we wait, the kernel answers.
         let mut report = RankReport {
             calls: self.calls.lines(),
+            routes,
             host: None,
             no_group: running.no_group.clone(),
         };

@@ -1,0 +1,140 @@
+//! Reductions by the real MPI in this process alone: whether it would take them, and their steps.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::Mpi;
+use super::pmpi::Handle;
+use super::types::{Op, Shape, TYPES};
+
+/// What is known of predefined ops on predefined types, by the numbers of both.
+pub struct Accepted([[AtomicU8; Op::NUMBERS]; TYPES.len()]);
+
+const UNKNOWN: u8 = 0;
+const TAKEN: u8 = 1;
+const REFUSED: u8 = 2;
+
+impl Default for Accepted {
+    fn default() -> Self {
+        Self([const { [const { AtomicU8::new(UNKNOWN) }; Op::NUMBERS] }; TYPES.len()])
+    }
+}
+
+/// Where elements are kept aligned at least as well as in any program.
+const ALIGNMENT: usize = 64;
+
+/// Memory for some elements of a datatype, wherever its displacements want them to lie.
+pub struct Elements {
+    _memory: Vec<u8>,
+    /// What MPI takes for their address.
+    data: *mut c_void,
+    count: usize,
+    datatype: Handle,
+    shape: Shape,
+}
+
+impl Mpi {
+    /// Whether a reduction by `op` on `datatype` is one that the MPI takes. It is asked, by a reduction of
+    /// this process alone, in which the op is not called; of predefined ones once and for all, while the
+    /// handle of the program's own may mean something else by the next call.
+    pub fn accepts(&self, (datatype, shape): (Handle, Shape), op: Handle) -> bool {
+        let known = self.abi.datatype(datatype).zip(self.abi.op(op));
+        let known = known.map(|(t, op)| &self.accepted.0[usize::from(t.row)][op.number()]);
+        match known.map_or(UNKNOWN, |known| known.load(Ordering::Relaxed)) {
+            UNKNOWN => {
+                let taken = self.is_taken((datatype, shape), op);
+                if let Some(known) = known {
+                    known.store(if taken { TAKEN } else { REFUSED }, Ordering::Relaxed);
+                }
+                taken
+            }
+            known => known == TAKEN,
+        }
+    }
+
+    #[cold]
+    fn is_taken(&self, (datatype, shape): (Handle, Shape), op: Handle) -> bool {
+        let (Some(one), Some(comm)) = (self.elements(datatype, shape, 1), self.private_self())
+        else {
+            return false;
+        };
+        let in_place = self.abi.in_place as *const c_void;
+        // SAFETY: an element of that type, of our own; on a communicator that returns errors.
+        unsafe { (self.pmpi.allreduce)(in_place, one.data, 1, datatype, op, comm) == 0 }
+    }
+
+    /// Memory for `count` elements.
+    pub fn elements(&self, datatype: Handle, shape: Shape, count: usize) -> Option<Elements> {
+        let (mut lower, mut extent) = (0isize, shape.extent);
+        if self.abi.datatype(datatype).is_none() {
+            // SAFETY: a datatype that the MPI has said the shape of; two MPI_Aint are written.
+            let code = unsafe {
+                (self.pmpi.type_get_true_extent)(datatype, &raw mut lower, &raw mut extent)
+            };
+            if code != 0 {
+                return None;
+            }
+        }
+        // From the lowest byte of any element to the highest: extents may be negative.
+        let last = isize::try_from(count.checked_sub(1)?).ok()?.checked_mul(shape.extent)?;
+        let lowest = lower.checked_add(last.min(0))?;
+        let bytes = usize::try_from(extent.checked_add(last.checked_abs()?)?).ok()?;
+        let mut memory = vec![0u8; bytes.checked_add(2 * ALIGNMENT)?];
+        // The elements' address is a multiple of the alignment, so that what a program has aligned in
+        // its own memory is aligned here, though displacements may be absolute (MPI_BOTTOM).
+        let memory_at = memory.as_mut_ptr();
+        let start = memory_at.align_offset(ALIGNMENT);
+        let within = lowest.rem_euclid(ALIGNMENT as isize);
+        let data = memory_at.wrapping_add(start).wrapping_offset(within.wrapping_sub(lowest));
+        Some(Elements { _memory: memory, data: data.cast(), count, datatype, shape })
+    }
+
+    /// `right` becomes `left` op `right`, in this order.
+    ///
+    /// # Safety
+    /// The op is one that the MPI takes on the elements' type.
+    pub unsafe fn reduce(&self, left: &Elements, right: &mut Elements, op: Handle) -> c_int {
+        let Ok(count) = c_int::try_from(right.count) else { return FAILED };
+        // SAFETY: as many elements of one type in both; the caller's promise.
+        unsafe { (self.pmpi.reduce_local)(left.data, right.data, count, right.datatype, op) }
+    }
+}
+
+/// What is returned where the MPI could not even be asked.
+const FAILED: c_int = 1;
+
+impl Elements {
+    /// Takes elements over that are packed. Panics if they are not as many.
+    pub fn load(&mut self, mpi: &Mpi, packed: &[u8]) -> c_int {
+        assert_eq!(packed.len(), self.count * self.shape.size);
+        // SAFETY: memory for these elements.
+        unsafe {
+            if !self.shape.contiguous {
+                return mpi.unpack(packed, self.data, self.count, self.datatype);
+            }
+            let to = self.data.cast::<u8>();
+            std::ptr::copy_nonoverlapping(packed.as_ptr(), to, packed.len());
+        }
+        0
+    }
+
+    /// Writes the elements, and nothing between them, to a buffer of the program's.
+    ///
+    /// # Safety
+    /// It is what the program handed to MPI for as many elements of the type.
+    pub unsafe fn store(&self, mpi: &Mpi, to: *mut c_void) -> c_int {
+        let bytes = self.count * self.shape.size;
+        // SAFETY: these elements, and the caller's promise.
+        unsafe {
+            if self.shape.contiguous {
+                std::ptr::copy_nonoverlapping(self.data.cast::<u8>(), to.cast(), bytes);
+                return 0;
+            }
+            match mpi.pack(self.data, self.count, self.datatype, bytes) {
+                Some(packed) => mpi.unpack(&packed, to, self.count, self.datatype),
+                None => FAILED,
+            }
+        }
+    }
+}

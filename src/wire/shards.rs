@@ -1,0 +1,305 @@
+//! Long messages by shards: each member folds a part of the message for all.
+//!
+//! A message is cut into stripes, each of a shard for every member. In a stripe every member sends each
+//! other its part of that one's shard (*pieces*), folds what comes for its own, in the order of the
+//! members, and broadcasts the result. So the bytes on the wire are those of a ring, in two ways over
+//! it, and the fold runs in user space, with vectors, over data that is in the cache.
+//!
+//! A broadcast goes likewise: its root sends each member a shard, which that one broadcasts. So the
+//! root's link carries the message twice, and not once for each member.
+//!
+//! Pieces are not posted: who sends them waits for the broadcast that they end in, keeps them until
+//! then, and sends them again when it asks for that.
+
+use std::ops::Range;
+
+use super::cells::Memory;
+use super::transfer::{Awaited, Coming, Flights, Transfer};
+use super::{Buffers, Fabric, Wire};
+use crate::bindings as b;
+
+/// Chunks of a transfer that are under way together, and where they are in the group's sequence: first
+/// the pieces, by source and row, then the broadcasts, in the order of the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stripe {
+    /// Its first number in the sequence.
+    base: u64,
+    /// Its first chunk, in the transfer, and how many there are.
+    first: usize,
+    chunks: usize,
+    /// Chunks of a shard; the last shards may have fewer, or none.
+    rows: usize,
+    members: usize,
+    /// Whose the pieces are; `None`: everyone's.
+    root: Option<u8>,
+    /// The least that those whose pieces have come say they are done with.
+    pub(super) consumed: u64,
+}
+
+impl Stripe {
+    /// Rows that a stripe has at most: two stripes may be under way. 0: the window is too small.
+    fn most_rows(members: usize, window: u64) -> usize {
+        (in_flight(window) as usize / (4 * members)).min(b::FB_MOST_FRAMES as usize)
+    }
+
+    /// The stripe that begins with chunk `first` of so many.
+    fn new(base: u64, first: usize, of: usize, members: usize, window: u64) -> Self {
+        let chunks = (of - first).min(members * Self::most_rows(members, window));
+        let rows = chunks.div_ceil(members);
+        Self { base, first, chunks, rows, members, root: None, consumed: u64::MAX }
+    }
+
+    fn pieces(&self) -> u64 {
+        let sources = if self.root.is_some() { 1 } else { self.members };
+        (sources * self.rows) as u64
+    }
+
+    /// How much of the sequence it takes.
+    fn numbers(&self) -> u64 {
+        self.pieces() + (self.members * self.rows) as u64
+    }
+
+    fn piece(&self, source: u8, row: usize) -> u64 {
+        let source = if self.root.is_some() { 0 } else { usize::from(source) };
+        self.base + (source * self.rows + row) as u64
+    }
+
+    fn broadcast(&self, chunk: usize) -> u64 {
+        self.base + self.pieces() + (chunk - self.first) as u64
+    }
+
+    /// Chunks of the transfer that `member` is to broadcast.
+    fn shard(&self, member: u8) -> Range<usize> {
+        let end = self.first + self.chunks;
+        let start = (self.first + usize::from(member) * self.rows).min(end);
+        start..(start + self.rows).min(end)
+    }
+
+    /// Who broadcasts a chunk.
+    fn owner(&self, chunk: usize) -> u8 {
+        ((chunk - self.first) / self.rows) as u8
+    }
+}
+
+/// Numbers of the sequence that stripes may have under way: a quarter of the window, as
+/// docs/protocol.md wants it.
+fn in_flight(window: u64) -> u64 {
+    window / 4
+}
+
+/// Whether groups of so many members can go by shards.
+pub(super) fn serves(members: usize, window: u64) -> bool {
+    Stripe::most_rows(members, window) > 0
+}
+
+impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
+    /// The stripe that the transfer goes on with.
+    pub(super) fn next_stripe(&self, transfer: &Transfer, started: usize, of: usize) -> Stripe {
+        let (members, window) = (usize::from(self.identity.members), self.cells.window());
+        let root = transfer.kind.root();
+        Stripe { root, ..Stripe::new(self.next_seq, started, of, members, window) }
+    }
+
+    /// How much of the sequence the stripe takes, if it may be under way beside what is.
+    pub(super) fn room_for(&self, stripe: &Stripe) -> Option<u64> {
+        let (under_way, numbers) = (self.next_seq - 1 - self.done, stripe.numbers());
+        let fits = under_way == 0 || under_way + numbers <= in_flight(self.cells.window());
+        fits.then_some(numbers)
+    }
+
+    /// Sends this member's pieces, and notes what is to come. The sequence has room for it all.
+    pub(super) fn start_stripe(&mut self, transfer: &Transfer, mut stripe: Stripe) {
+        let me = self.identity.me;
+        stripe.consumed = self.consumed();
+        self.next_seq += stripe.numbers();
+        if stripe.root.is_none() {
+            // Its broadcasts say what all are done with, as results do.
+            self.last_sync = self.next_seq - 1;
+        }
+        // Taken from `self`, since frames are sent with payloads borrowed from there.
+        let mut flights = std::mem::take(&mut self.flights);
+        let number = flights.starting;
+        let flight = flights.get(number).expect("it is being started");
+        let index = flight.stripes.len();
+        flight.stripes.push(stripe);
+        flight.started += stripe.chunks;
+        if stripe.root.is_none_or(|root| root == me) {
+            for member in (0..self.identity.members).filter(|member| *member != me) {
+                self.send_pieces(transfer, &stripe, member, &flight.buffers);
+            }
+        }
+        let own = stripe.shard(me);
+        let mut awaited = Vec::with_capacity(stripe.numbers() as usize);
+        let mut note = |seq, chunk, what| {
+            awaited.push(Awaited { seq, flight: number, chunk, stripe: index, what });
+        };
+        let is_root = stripe.root == Some(me);
+        if !own.is_empty() && !is_root {
+            let sources = match stripe.root {
+                Some(root) => root..root + 1,
+                None => 0..self.identity.members,
+            };
+            for source in sources.filter(|source| *source != me) {
+                for (row, chunk) in own.clone().enumerate() {
+                    note(stripe.piece(source, row), chunk, Coming::Piece(source));
+                }
+            }
+        }
+        let all = stripe.first..stripe.first + stripe.chunks;
+        for chunk in all.filter(|chunk| !own.contains(chunk)) {
+            // To the root it says that whoever broadcasts it has got it.
+            let what = if is_root { Coming::Word } else { Coming::Chunk };
+            note(stripe.broadcast(chunk), chunk, what);
+        }
+        if stripe.root.is_none() && flight.buffers.in_place() {
+            flight.stash.push(flight.buffers.read(self.bytes(transfer, own)).to_vec());
+        }
+        if is_root {
+            self.publish(transfer, &stripe, &flight.buffers);
+        }
+        flight.awaited += awaited.len();
+        flights.awaited.extend(awaited);
+        self.update_done(&flights);
+        self.flights = flights;
+    }
+
+    fn send_pieces(&mut self, transfer: &Transfer, stripe: &Stripe, to: u8, buffers: &B) {
+        let shard = stripe.shard(to);
+        let frames: Vec<_> = shard
+            .enumerate()
+            .map(|(row, chunk)| {
+                let payload = buffers.read(self.range(transfer, chunk));
+                let seq = stripe.piece(self.identity.me, row);
+                let length = payload.len() as u16;
+                let kind = b::FB_KIND_PIECE;
+                (b::fb_frame { seq, target: to, length, ..self.frame(kind) }, payload)
+            })
+            .collect();
+        if !frames.is_empty() {
+            self.fabric.send_many(to, &frames);
+        }
+    }
+
+    /// Broadcasts this member's shard.
+    fn publish(&mut self, transfer: &Transfer, stripe: &Stripe, buffers: &B) {
+        let me = self.identity.me;
+        let mut frames = Vec::with_capacity(stripe.rows);
+        for chunk in stripe.shard(me) {
+            let range = self.range(transfer, chunk);
+            let payload = match stripe.root {
+                Some(root) if root == me => buffers.read(range),
+                _ => buffers.result(range),
+            };
+            let (seq, consumed) = (stripe.broadcast(chunk), stripe.consumed);
+            let length = payload.len() as u16;
+            let kind = b::FB_KIND_BROADCAST;
+            let frame = b::fb_frame { seq, consumed, target: me, length, ..self.frame(kind) };
+            self.cells.post_broadcast(&frame, payload);
+            frames.push(frame);
+        }
+        self.fan_out(&frames);
+    }
+
+    /// Takes a piece in: folds it, in the order of the members, this one's own contribution among them.
+    pub(super) fn take_piece(&mut self, flights: &mut Flights<B>, awaited: Awaited, source: u8) {
+        let Awaited { seq, flight, chunk, stripe: index, .. } = awaited;
+        let flight = flights.get(flight).expect("it is waited for");
+        let transfer = flight.transfer;
+        let range = self.range(&transfer, chunk);
+        let (data, consumed) = self.cells.result(seq, range.len());
+        let stripe = &mut flight.stripes[index];
+        stripe.consumed = stripe.consumed.min(consumed);
+        let (me, at) = (self.identity.me, range.start);
+        let (op, element) = (transfer.op, transfer.element);
+        let own = stripe.shard(me);
+        if stripe.root.is_some() {
+            flight.buffers.write(at, data);
+        } else {
+            let stash = flight.stash.get_mut(index).map(std::mem::take);
+            let first = self.bytes(&transfer, own.clone()).start;
+            let kept = stash.as_deref().map(|stash| &stash[at - first..range.end - first]);
+            if source == 0 {
+                flight.buffers.write(at, data);
+            } else {
+                if me == 0 && source == 1 && kept.is_none() {
+                    flight.buffers.begin_with_own(range.clone());
+                }
+                flight.buffers.fold(at, data, op, element);
+            }
+            if source + 1 == me {
+                match kept {
+                    Some(kept) => flight.buffers.fold(at, kept, op, element),
+                    None => flight.buffers.fold_own(range, op, element),
+                }
+            }
+            if let Some(stash) = stash {
+                flight.stash[index] = stash;
+            }
+        }
+        let last_source = match stripe.root {
+            Some(root) => root,
+            None if me + 1 == self.identity.members => me - 1,
+            None => self.identity.members - 1,
+        };
+        if source == last_source && chunk + 1 == own.end {
+            let stripe = *stripe;
+            if let Some(stash) = flight.stash.get_mut(index) {
+                *stash = Vec::new();
+            }
+            if stripe.root.is_none() {
+                self.saw_cleared(stripe.consumed);
+            }
+            self.publish(&transfer, &stripe, &flight.buffers);
+        }
+    }
+
+    /// Asks for a broadcast of a stripe; and for the case that its owner still misses this member's
+    /// pieces, sends them again, once for each shard.
+    pub(super) fn ask_for_shard(&mut self, flights: &mut Flights<B>, awaited: Awaited) {
+        let Awaited { seq, flight, chunk, stripe, .. } = awaited;
+        let flight = flights.get(flight).expect("it is waited for");
+        let stripe = flight.stripes[stripe];
+        let owner = stripe.owner(chunk);
+        self.ask(seq, owner, 0);
+        let sends = stripe.root.is_none_or(|root| root == self.identity.me);
+        if sends && self.is_first_missing(&stripe, chunk) {
+            self.send_pieces(&flight.transfer, &stripe, owner, &flight.buffers);
+        }
+    }
+
+    fn is_first_missing(&self, stripe: &Stripe, chunk: usize) -> bool {
+        let before = stripe.shard(stripe.owner(chunk)).start..chunk;
+        before.into_iter().all(|chunk| self.cells.is_ready(stripe.broadcast(chunk)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every number of a stripe names one thing, and every chunk has one owner.
+    #[test]
+    fn stripes_divide_a_message() {
+        for (members, chunks, window) in
+            [(2, 47, 1024), (3, 1, 256), (8, 46, 1024), (64, 200, 1024), (5, 1000, 4096)]
+        {
+            let (mut base, mut first) = (1, 0);
+            while first < chunks {
+                let stripe = Stripe::new(base, first, chunks, members, window);
+                assert!(stripe.numbers() <= window / 4 && stripe.chunks > 0, "{stripe:?}");
+                let mut numbers = Vec::new();
+                for member in 0..members as u8 {
+                    numbers.extend((0..stripe.rows).map(|row| stripe.piece(member, row)));
+                }
+                for chunk in first..first + stripe.chunks {
+                    assert!(stripe.shard(stripe.owner(chunk)).contains(&chunk), "{stripe:?}");
+                    numbers.push(stripe.broadcast(chunk));
+                }
+                assert!(numbers.is_sorted_by(|a, b| a < b), "{stripe:?}");
+                assert!(*numbers.last().unwrap() < base + stripe.numbers());
+                (base, first) = (base + stripe.numbers(), first + stripe.chunks);
+            }
+        }
+        assert!(serves(64, 1024) && !serves(64, 256));
+    }
+}

@@ -1,0 +1,109 @@
+//! Routes by measurement: whatever is chosen, and whenever that changes, all ranks choose alike and all
+//! answers are right.
+
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use crate::harness::{FOLDBACK, Job, Mpi, Outcome, succeed, turn};
+
+fn job(mpi: Mpi, hosts: u32) -> Job {
+    Job::new(mpi, hosts).env("FOLDBACK_ROUTE", "auto").env("FOLDBACK_MAX_BYTES", "")
+}
+
+/// Every class that had enough calls was measured, by more than one way.
+fn assert_measured(outcome: &Outcome, collective: &str) {
+    let routes = outcome.routes(collective);
+    let tried = routes.iter().filter(|route| route["trials"].as_u64() > Some(0));
+    let ways: Vec<_> = tried.map(|route| route["microseconds"].as_object().unwrap()).collect();
+    assert!(!ways.is_empty(), "{collective}: {:#}", outcome.stats["routes"]);
+    for ways in ways {
+        assert!(ways.len() > 1 && ways.contains_key("mpi"), "{collective}: {ways:?}");
+    }
+}
+
+#[test]
+fn random_collectives_are_right_by_whatever_way() {
+    let _turn = turn();
+    for (mpi, hosts, ranks) in [(Mpi::Open, 4, 1), (Mpi::Open, 2, 2), (Mpi::Mpich, 2, 1)] {
+        let job = job(mpi, hosts).ranks_per_host(ranks).timeout(200);
+        let outcome =
+            job.run("conformance", &["--calls", "6000", "--compare", "--real-above", "-1"]);
+        outcome.assert_prints("conformance: 6000 calls ok");
+        outcome.assert_folded(&["Allreduce", "Bcast", "Barrier"]);
+        assert!(outcome.calls_for("faster by MPI") > 0, "{:#}", outcome.stats);
+    }
+}
+
+#[test]
+fn the_ways_are_compared_on_the_programs_own_calls() {
+    let _turn = turn();
+    for bytes in ["4", "100000"] {
+        let outcome = job(Mpi::Open, 3).run("drift", &["--bytes", bytes, "--seconds", "1"]);
+        outcome.assert_prints("of each ok");
+        assert_measured(&outcome, "Allreduce");
+        assert_measured(&outcome, "Bcast");
+    }
+}
+
+#[test]
+fn they_are_compared_while_frames_are_lost() {
+    let _turn = turn();
+    let faults = ["--loss", "1%", "--dup", "1%", "--reorder", "1%", "--faults-on", "udp"];
+    for bytes in ["64", "20000"] {
+        let job = job(Mpi::Open, 3).option(&faults).timeout(200);
+        let outcome = job.run("drift", &["--bytes", bytes, "--seconds", "3"]);
+        outcome.assert_prints("of each ok");
+        assert_measured(&outcome, "Allreduce");
+    }
+}
+
+#[test]
+fn whoever_wants_the_real_mpi_alone_gets_it() {
+    let _turn = turn();
+    let job = job(Mpi::Open, 2).env("FOLDBACK_ROUTE", "mpi");
+    let outcome = job.run("drift", &["--seconds", "1"]);
+    assert!(outcome.calls_for("routed to MPI") > 0);
+    let lines = outcome.stats["collectives"].as_array().unwrap();
+    assert!(lines.iter().all(|line| line["route"] == "mpi"), "{:#}", outcome.stats);
+}
+
+/// A lab that is removed when the test is over.
+struct Lab(String);
+
+impl Lab {
+    fn up(hosts: &str) -> Self {
+        let name = format!("test-{}", std::process::id());
+        lab(&["up", "--name", &name, "--hosts", hosts]);
+        Self(name)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let _ = Command::new(FOLDBACK).args(["lab", "down", "--name", &self.0]).status();
+    }
+}
+
+fn lab(arguments: &[&str]) {
+    let mut command = Command::new(FOLDBACK);
+    succeed(command.arg("lab").args(arguments), Duration::from_secs(60));
+}
+
+#[test]
+fn a_network_may_change_in_mid_run() {
+    let _turn = turn();
+    let lab_of_four = Lab::up("4");
+    let name = lab_of_four.0.clone();
+    let changes = thread::spawn(move || {
+        for rate in ["100mbit", "off", "1gbit", "off"] {
+            thread::sleep(Duration::from_secs(2));
+            lab(&["rate", rate, "--name", &name]);
+        }
+    });
+    let job = job(Mpi::Open, 4).option(&["--name", &lab_of_four.0]);
+    let outcome = job.run("drift", &["--bytes", "1024", "--seconds", "10"]);
+    changes.join().expect("the rates are set");
+    outcome.assert_prints("of each ok");
+    assert_measured(&outcome, "Allreduce");
+}
