@@ -7,7 +7,8 @@ PREFIX ?= /usr/local
 FOLDBACK := target/release/foldback
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mpis setup-apps build lint header test test-quick test-apps test-kernels bench demo install clean
+.PHONY: help setup setup-mpis setup-apps build lint header test test-quick test-apps test-kernels bench bench-results \
+	instructions demo install clean
 
 help: ## this text
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -47,6 +48,12 @@ test-kernels: build ## boot Debian 12's kernel and run the packet fixtures there
 bench: build ## compare with the real MPI; tables and charts in target/bench (as root)
 	$(FOLDBACK) bench --out target/bench $(BENCH)
 	$(FOLDBACK) bench --overlap --out target/bench $(OVERLAP)
+
+bench-results: build ## all benchmarks in short, into benchmarks/results/DATE-CPU (as root; 10 minutes)
+	@scripts/bench-results.sh
+
+instructions: build ## count the instructions of the hot path; RENEW=1 keeps the counts (as root)
+	@scripts/instructions.sh $(if $(RENEW),renew)
 
 demo: build ## four hosts, two MPIs, with and without foldback; results in target/demo (as root)
 	@scripts/demo.sh

@@ -6,22 +6,24 @@ use std::path::PathBuf;
 use bindgen::callbacks::{DeriveInfo, ParseCallbacks};
 use libbpf_cargo::SkeletonBuilder;
 
-const BPF_OBJECTS: &[&str] = &["foldback", "lab_faults"];
+const BPF_OBJECTS: &[&str] = &["bpf/foldback", "bpf/lab_faults", "benchmarks/floor/bench_floor"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo:rerun-if-changed=bpf");
+    println!("cargo:rerun-if-changed=benchmarks/floor");
 
     // asm/types.h lives in a directory of the host's architecture.
     let include = format!("/usr/include/{}-linux-gnu", env::consts::ARCH);
     let include = include.as_str();
     for object in BPF_OBJECTS {
+        let name = object.rsplit('/').next().expect("a path has a last part");
         SkeletonBuilder::new()
-            .source(format!("bpf/{object}.bpf.c"))
+            .source(format!("{object}.bpf.c"))
             // v3: 32-bit ALU, and the atomic operations that the cells' lock needs (Linux 5.12).
             .clang_args(["-mcpu=v3", "-Wall", "-Werror", "-Ibpf", "-I", include])
-            .build_and_generate(out.join(format!("{object}.skel.rs")))
-            .unwrap_or_else(|error| panic!("bpf/{object}.bpf.c does not build: {error:#}"));
+            .build_and_generate(out.join(format!("{name}.skel.rs")))
+            .unwrap_or_else(|error| panic!("{object}.bpf.c does not build: {error:#}"));
     }
 
     // The same protocol for user space; only tests refer to it, so only they get it linked in.

@@ -11,44 +11,67 @@
  * of the block form); what each rank sends for Allgather, Allgatherv and Gather, and gets for
  * Scatter; what each sends to each for Alltoall.
  *
- * Integers only (MPI_INT, MPI_SUM), root 0, and no answer is checked: that is what mpi-tests are
- * for.
+ * Then a quarter as many calls (50 at least of up to 8 KiB), one behind the other with no barrier
+ * between, whose cost is counted over all hosts and divided by their number:
+ *
+ *     cpu_us      microseconds of CPU time, user and system, of all threads of all ranks. A rank
+ *                 that waits polls, so waiting counts. What the kernel does for a frame inside a
+ *                 rank's system call counts, and so does what it does in an interrupt on top of
+ *                 that rank, unless the kernel keeps such time apart (IRQ_TIME_ACCOUNTING); what
+ *                 it does on top of a process that is no rank, or in ksoftirqd, does not.
+ *     frames      that the hosts' interfaces (all but lo) sent. A segment that TCP leaves to the
+ *                 interface to cut up counts as one.
+ *     wire_bytes  of these, with their headers.
+ *
+ * The one barrier that ends them is in there.
+ *
+ * MPI_SUM of int or, with --type double, of double; root 0. No answer is checked: that is what
+ * mpi-tests are for. Sizes whose buffers take more than --memory on all ranks together are left
+ * out, with a line on stderr.
  */
 #include <mpi.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
 
 #include "program.h"
 #include "sizes.h"
 
-static long iterations = 1000, warmup = 200, stall = 120;
+static long iterations = 1000, warmup = 200, stall = 120, memory = 2048;
 static const char *only = "allreduce";
+static const char *type_name = "int32";
 static const char *size_list = "4,16,64,256,1024,1400,4096,16384,65536";
 
 static const struct option_spec options[] = {
     {"--collective", OPTION_TEXT, &only, "names, with commas between, or all (allreduce)"},
     {"--sizes", OPTION_TEXT, &size_list, "bytes, with commas between"},
-    {"--iterations", OPTION_NUMBER, &iterations, "timed, of up to 8 KiB; a quarter above (1000)"},
+    {"--type", OPTION_TEXT, &type_name, "int32 or double (int32)"},
+    {"--iterations", OPTION_NUMBER, &iterations, "timed, of up to 8 KiB; fewer above (1000)"},
     {"--warmup", OPTION_NUMBER, &warmup, "untimed, likewise (200)"},
+    {"--memory", OPTION_NUMBER, &memory, "MiB of all ranks' buffers, at most (2048)"},
     {"--stall", OPTION_NUMBER, &stall, "seconds that one size may take (120)"},
     {0},
 };
 
 static char *from, *to;
 static int *counts, *displs;
+static MPI_Datatype type = MPI_INT;
+static int width = 4; /* bytes of it */
 
 static void allreduce(int count)
 {
-	MPI_Allreduce(from, to, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	MPI_Allreduce(from, to, count, type, MPI_SUM, MPI_COMM_WORLD);
 }
 
 static void reduce(int count)
 {
-	MPI_Reduce(from, to, count, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
+	MPI_Reduce(from, to, count, type, MPI_SUM, 0, MPI_COMM_WORLD);
 }
 
 static void bcast(int count)
 {
-	MPI_Bcast(to, count, MPI_INT, 0, MPI_COMM_WORLD);
+	MPI_Bcast(to, count, type, 0, MPI_COMM_WORLD);
 }
 
 static void barrier(int count)
@@ -59,69 +82,73 @@ static void barrier(int count)
 
 static void allgather(int count)
 {
-	MPI_Allgather(from, count, MPI_INT, to, count, MPI_INT, MPI_COMM_WORLD);
+	MPI_Allgather(from, count, type, to, count, type, MPI_COMM_WORLD);
 }
 
 static void allgatherv(int count)
 {
-	MPI_Allgatherv(from, count, MPI_INT, to, counts, displs, MPI_INT, MPI_COMM_WORLD);
+	MPI_Allgatherv(from, count, type, to, counts, displs, type, MPI_COMM_WORLD);
 }
 
 static void gather(int count)
 {
-	MPI_Gather(from, count, MPI_INT, to, count, MPI_INT, 0, MPI_COMM_WORLD);
+	MPI_Gather(from, count, type, to, count, type, 0, MPI_COMM_WORLD);
 }
 
 static void scatter(int count)
 {
-	MPI_Scatter(from, count, MPI_INT, to, count, MPI_INT, 0, MPI_COMM_WORLD);
+	MPI_Scatter(from, count, type, to, count, type, 0, MPI_COMM_WORLD);
 }
 
 static void reduce_scatter(int count)
 {
 	(void)count;
-	MPI_Reduce_scatter(from, to, counts, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	MPI_Reduce_scatter(from, to, counts, type, MPI_SUM, MPI_COMM_WORLD);
 }
 
 static void reduce_scatter_block(int count)
 {
 	int each = count / world_size > 0 ? count / world_size : 1;
 
-	MPI_Reduce_scatter_block(from, to, each, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	MPI_Reduce_scatter_block(from, to, each, type, MPI_SUM, MPI_COMM_WORLD);
 }
 
 static void scan(int count)
 {
-	MPI_Scan(from, to, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	MPI_Scan(from, to, count, type, MPI_SUM, MPI_COMM_WORLD);
 }
 
 static void exscan(int count)
 {
-	MPI_Exscan(from, to, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	MPI_Exscan(from, to, count, type, MPI_SUM, MPI_COMM_WORLD);
 }
 
 static void alltoall(int count)
 {
-	MPI_Alltoall(from, count, MPI_INT, to, count, MPI_INT, MPI_COMM_WORLD);
+	MPI_Alltoall(from, count, type, to, count, type, MPI_COMM_WORLD);
 }
+
+/* How many times its size a collective's buffers are: on every rank, or on the root alone. */
+enum parts { ONE, RECEIVE_ALL, BOTH_ALL, ROOT_SENDS, ROOT_RECEIVES };
 
 static const struct {
 	const char *name;
 	void (*run)(int count);
+	enum parts parts;
 } collectives[] = {
-    {"allreduce", allreduce},
-    {"reduce", reduce},
-    {"bcast", bcast},
-    {"barrier", barrier},
-    {"allgather", allgather},
-    {"allgatherv", allgatherv},
-    {"gather", gather},
-    {"scatter", scatter},
-    {"reduce_scatter", reduce_scatter},
-    {"reduce_scatter_block", reduce_scatter_block},
-    {"scan", scan},
-    {"exscan", exscan},
-    {"alltoall", alltoall},
+    {"allreduce", allreduce, ONE},
+    {"reduce", reduce, ONE},
+    {"bcast", bcast, ONE},
+    {"barrier", barrier, ONE},
+    {"allgather", allgather, RECEIVE_ALL},
+    {"allgatherv", allgatherv, RECEIVE_ALL},
+    {"gather", gather, ROOT_RECEIVES},
+    {"scatter", scatter, ROOT_SENDS},
+    {"reduce_scatter", reduce_scatter, ONE},
+    {"reduce_scatter_block", reduce_scatter_block, ONE},
+    {"scan", scan, ONE},
+    {"exscan", exscan, ONE},
+    {"alltoall", alltoall, BOTH_ALL},
 };
 
 enum { COLLECTIVES = sizeof(collectives) / sizeof(*collectives) };
@@ -142,65 +169,227 @@ static int ascending(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void print(const char *name, int bytes, long n, double *slowest, double mean)
+/* Bytes of this rank's buffers, and of all ranks'. A block of Reduce_scatter_block is an element at
+ * least, hence a vector of one for each rank. */
+static double set_buffers(enum parts parts, long bytes, long lengths[2])
 {
-	qsort(slowest, (size_t)n, sizeof(*slowest), ascending);
-	say("%s,%d,%d,%ld,%ld,%.2f,%.2f,%.2f,%.2f", name, bytes, world_size, n,
-	    n + (bytes > LARGE ? warmup / 4 : warmup), slowest[0] * 1e6, slowest[n / 2] * 1e6,
-	    slowest[n * 99 / 100] * 1e6, mean * 1e6);
+	long vector = bytes > (long)width * world_size ? bytes : (long)width * world_size;
+	long all = bytes * world_size, root = world_rank == 0 ? all : bytes;
+	double each = 2.0 * (double)vector;
+
+	lengths[0] = lengths[1] = vector;
+	if (parts == BOTH_ALL)
+		lengths[0] = all;
+	if (parts == ROOT_SENDS)
+		lengths[0] = root;
+	if (parts == RECEIVE_ALL || parts == BOTH_ALL)
+		lengths[1] = all;
+	if (parts == ROOT_RECEIVES)
+		lengths[1] = root;
+	switch (parts) {
+	case BOTH_ALL:
+		return 2.0 * (double)all * world_size;
+	case RECEIVE_ALL:
+		return (double)(all + vector) * world_size;
+	case ROOT_SENDS:
+	case ROOT_RECEIVES:
+		return each * world_size + (double)all;
+	default:
+		return each * world_size;
+	}
 }
 
-static void measure(const char *name, void (*run)(int), int bytes)
+/* So many times fewer calls: a quarter above 8 KiB, and above 64 KiB so many that they move as much
+ * in all. */
+static long fewer(int bytes)
 {
-	long divisor = bytes > LARGE ? 4 : 1;
-	long n = iterations / divisor > 0 ? iterations / divisor : 1;
+	return bytes <= LARGE ? 1 : bytes <= 65536 ? 4 : 4L * (bytes / 65536);
+}
+
+/* `n` of them, five at least unless fewer were asked for. */
+static long scaled(long n, int bytes)
+{
+	long fine = n / fewer(bytes);
+
+	return fine >= 5 ? fine : n < 5 ? n : 5;
+}
+
+/* What this process took and, on the first rank of a host, what the host sent. */
+enum { CPU, FRAMES, BYTES, COSTS };
+
+enum { SETTLED = 60 };
+
+static int first_of_host;
+
+static void find_first_of_host(void)
+{
+	MPI_Comm host;
+	int rank;
+
+	MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world_rank, MPI_INFO_NULL, &host);
+	MPI_Comm_rank(host, &rank);
+	MPI_Comm_free(&host);
+	first_of_host = rank == 0;
+}
+
+static void read_costs(double costs[COSTS])
+{
+	struct rusage usage;
+	char line[512];
+	FILE *devices;
+
+	memset(costs, 0, COSTS * sizeof(*costs));
+	getrusage(RUSAGE_SELF, &usage);
+	costs[CPU] = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1e6 +
+		     (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+	devices = first_of_host ? fopen("/proc/self/net/dev", "r") : NULL;
+	while (devices && fgets(line, sizeof(line), devices)) {
+		char *numbers = strchr(line, ':');
+		double bytes, frames;
+
+		if (!numbers || !strncmp(line + strspn(line, " "), "lo:", 3))
+			continue;
+		/* Eight numbers of what came in, then what went out. */
+		if (sscanf(numbers + 1, "%*s %*s %*s %*s %*s %*s %*s %*s %lf %lf", &bytes,
+			   &frames) == 2) {
+			costs[BYTES] += bytes;
+			costs[FRAMES] += frames;
+		}
+	}
+	if (devices)
+		fclose(devices);
+}
+
+/* Of one call, over all hosts; on rank 0. */
+static void count_costs(void (*run)(int), int count, long n, double costs[COSTS])
+{
+	double before[COSTS], mine[COSTS];
+
+	MPI_Barrier(MPI_COMM_WORLD);
+	read_costs(before);
+	MPI_Barrier(MPI_COMM_WORLD);
+	for (long i = 0; i < n; i++)
+		run(count);
+	MPI_Barrier(MPI_COMM_WORLD);
+	read_costs(mine);
+	for (int i = 0; i < COSTS; i++)
+		mine[i] = (mine[i] - before[i]) / (double)n;
+	MPI_Reduce(mine, costs, COSTS, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+}
+
+/* How often each rank calls: untimed, timed, counted. */
+struct calls {
+	long untimed, timed, counted;
+};
+
+static void print(const char *name, int bytes, const struct calls *calls, double *slowest,
+		  double mean, const double costs[COSTS])
+{
+	long n = calls->timed;
+
+	qsort(slowest, (size_t)n, sizeof(*slowest), ascending);
+	say("%s,%d,%d,%ld,%ld,%.2f,%.2f,%.2f,%.2f,%.2f,%.2f,%.0f", name, bytes, world_size, n,
+	    calls->untimed + n + calls->counted, slowest[0] * 1e6, slowest[n / 2] * 1e6,
+	    slowest[n * 99 / 100] * 1e6, mean * 1e6, costs[CPU], costs[FRAMES], costs[BYTES]);
+}
+
+static void time_calls(const char *name, void (*run)(int), int bytes)
+{
+	struct calls calls = {scaled(warmup, bytes), scaled(iterations, bytes), 0};
+	/* So that a library that tries its ways on the first calls has chosen by then. */
+	long settled = warmup < SETTLED ? warmup : SETTLED;
+	long n = calls.timed;
 	double *mine = malloc((size_t)n * sizeof(double));
 	double *slowest = malloc((size_t)n * sizeof(double));
-	double sum = 0, mean = 0;
+	double sum = 0, mean = 0, costs[COSTS];
+	int count = bytes / width;
 
+	if (calls.untimed < settled)
+		calls.untimed = settled;
+	calls.counted = (n + 3) / 4;
+	if (bytes <= LARGE && calls.counted < 50)
+		calls.counted = 50;
 	watch((unsigned)stall, "%s of %d bytes", name, bytes);
-	set_counts(bytes / 4, run == reduce_scatter);
-	for (long i = -(warmup / divisor); i < n; i++) {
+	set_counts(count, run == reduce_scatter);
+	for (long i = -calls.untimed; i < n; i++) {
 		double start = now();
 
-		run(bytes / 4);
+		run(count);
 		if (i >= 0)
 			mine[i] = now() - start;
 		if (run != barrier)
 			MPI_Barrier(MPI_COMM_WORLD);
 	}
+	count_costs(run, count, calls.counted, costs);
 	for (long i = 0; i < n; i++)
 		sum += mine[i] / (double)n;
 	MPI_Reduce(mine, slowest, (int)n, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
 	MPI_Reduce(&sum, &mean, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
 	if (world_rank == 0)
-		print(name, bytes, n, slowest, mean / world_size);
+		print(name, bytes, &calls, slowest, mean / world_size, costs);
 	free(mine);
 	free(slowest);
 }
 
+static void measure(int which, int bytes)
+{
+	long lengths[2];
+	double all = set_buffers(collectives[which].parts, bytes, lengths);
+
+	if (all > (double)memory * 1048576) {
+		if (world_rank == 0)
+			fprintf(stderr,
+				"latency: %s of %d bytes is left out: it takes %.0f MiB in all, "
+				"--memory allows %ld\n",
+				collectives[which].name, bytes, all / 1048576, memory);
+		return;
+	}
+	from = buffer(lengths[0], 1);
+	to = buffer(lengths[1], 0);
+	/* Numbers, whatever the type: not the slow kinds of them. */
+	for (long i = 0; type == MPI_DOUBLE && i + width <= lengths[0]; i += width)
+		*(double *)(from + i) = 1;
+	time_calls(collectives[which].name, collectives[which].run, bytes);
+	free(from);
+	free(to);
+}
+
+static void set_type(void)
+{
+	if (!strcmp(type_name, "double")) {
+		type = MPI_DOUBLE;
+		width = sizeof(double);
+	} else if (strcmp(type_name, "int32") != 0) {
+		fail("--type: there is no %s", type_name);
+	}
+}
+
 int main(int argc, char **argv)
 {
-	int sizes[MOST_SIZES], n_sizes, most = 0;
+	int sizes[MOST_SIZES], n_sizes;
 
 	program_start("latency", &argc, &argv, options);
 	check_listed(only, collectives, COLLECTIVES, sizeof(*collectives));
+	set_type();
 	n_sizes = parse_sizes(size_list, sizes);
 	for (int i = 0; i < n_sizes; i++)
-		most = sizes[i] > most ? sizes[i] : most;
-	from = buffer((long)most * world_size, 1);
-	to = buffer((long)most * world_size, 0);
+		if (sizes[i] % width)
+			fail("--sizes: %d is no number of whole elements", sizes[i]);
+	if (iterations < 1)
+		fail("--iterations: one at least");
 	counts = calloc((size_t)world_size, sizeof(*counts));
 	displs = calloc((size_t)world_size, sizeof(*displs));
+	find_first_of_host();
 
-	say("collective,bytes,ranks,iterations,calls,min_us,median_us,p99_us,mean_us");
+	say("collective,bytes,ranks,iterations,calls,min_us,median_us,p99_us,mean_us,cpu_us,frames,"
+	    "wire_bytes");
 	for (int i = 0; i < COLLECTIVES; i++) {
 		if (!is_listed(only, collectives[i].name))
 			continue;
 		for (int j = 0; j < n_sizes && collectives[i].run != barrier; j++)
-			measure(collectives[i].name, collectives[i].run, sizes[j]);
+			measure(i, sizes[j]);
 		if (collectives[i].run == barrier)
-			measure("barrier", barrier, 0);
+			measure(i, 0);
 	}
 	MPI_Finalize();
 	return 0;

@@ -55,7 +55,7 @@ fn main() {
     let (x, mut y) = ([1u64; 64], [0u64; 64]);
     let (send, recv) = (x.as_ptr().cast(), y.as_mut_ptr().cast());
     for (name, datatype, count) in
-        [("double, not folded", DOUBLE, 1), ("int, no group", INT, 1), ("nothing to send", INT, 0)]
+        [("double, no group", DOUBLE, 1), ("int, no group", INT, 1), ("nothing to send", INT, 0)]
     {
         group.bench_function(format!("{name}: real MPI"), |b| {
             // SAFETY: valid arguments of an MPI call, buffers long enough.

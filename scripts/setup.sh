@@ -18,6 +18,8 @@ packages="$packages openmpi-bin libopenmpi-dev mpich libmpich-dev gfortran"
 packages="$packages iproute2 ethtool bpftool gdb"
 # make demo
 packages="$packages python3"
+# make instructions
+packages="$packages valgrind"
 # make lint
 packages="$packages shellcheck"
 

@@ -22,7 +22,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Agent(agent::Args),
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
     Doctor(doctor::Args),
     Lab(lab::Args),
     Run(run::Args),
@@ -35,7 +35,7 @@ pub fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::new().filter_or("FOLDBACK_LOG", "warn")).init();
     let result = match Cli::parse().command {
         Command::Agent(args) => agent::run(args),
-        Command::Bench(args) => bench::run(args),
+        Command::Bench(args) => bench::run(*args),
         Command::Doctor(args) => doctor::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Run(args) => run::run(args),

@@ -1,15 +1,11 @@
-//! Charts: latency over message size, both axes logarithmic; and overlap.
+//! Drawing charts: series of dots and lines over a logarithmic axis.
 
-use std::collections::BTreeSet;
 use std::error::Error;
 
 use anyhow::{Result, anyhow};
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::series::DashedLineSeries;
-
-use super::latency;
-use super::overlap;
 
 const SIZE: (u32, u32) = (800, 500);
 /// Told apart also by those who see no red or no green (Okabe and Ito).
@@ -21,67 +17,77 @@ const COLOURS: [RGBColor; 5] = [
     RGBColor(230, 159, 0),
 ];
 
-/// One number of hosts at one size.
-struct Dot {
-    hosts: u64,
-    bytes: u64,
-    mpi: f64,
-    foldback: f64,
+/// A dot, and from where to where it may as well be.
+#[derive(Clone, Copy, Debug)]
+pub struct Dot {
+    pub x: f64,
+    pub y: f64,
+    pub spread: Option<(f64, f64)>,
+}
+
+/// How a series is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Full dots on a line.
+    Solid,
+    /// Empty dots on a dashed line.
+    Dashed,
+    /// A thin line without dots.
+    Line,
+}
+
+/// Dots of one kind.
+#[derive(Clone, Debug)]
+pub struct Series {
+    pub label: String,
+    /// Which colour.
+    pub colour: usize,
+    pub style: Style,
+    pub dots: Vec<Dot>,
 }
 
 /// What a chart says besides its dots.
-struct Text<'a> {
-    collective: &'a str,
-    mpi: &'a str,
-    y: &'a str,
-    legend: SeriesLabelPosition,
+pub struct Text<'a> {
+    pub title: &'a str,
+    pub x: &'a str,
+    pub y: &'a str,
+    /// Base of the logarithm that the x axis is ruled by.
+    pub base: f64,
+    /// Values on the x axis.
+    pub x_label: fn(f64) -> String,
+    pub legend: SeriesLabelPosition,
 }
 
-/// An SVG of the latency of one collective, or none if fewer than two sizes were measured.
-pub fn latency(points: &[latency::Point], collective: &str, mpi: &str) -> Result<Option<String>> {
-    let of = points.iter().filter(|point| point.collective == collective);
-    let dots: Vec<Dot> = of
-        .map(|p| Dot { hosts: p.hosts, bytes: p.bytes, mpi: p.mpi, foldback: p.foldback })
-        .collect();
-    let low = dots.iter().map(|dot| dot.mpi.min(dot.foldback)).fold(f64::MAX, f64::min);
-    let high = dots.iter().map(|dot| dot.mpi.max(dot.foldback)).fold(f64::MIN, f64::max);
-    let y = "mean latency, microseconds";
-    let text = Text { collective, mpi, y, legend: SeriesLabelPosition::UpperLeft };
-    draw(&dots, &text, (low * 0.7..high * 1.4).log_scale())
-}
-
-/// Likewise of its overlap.
-pub fn overlap(points: &[overlap::Point], collective: &str, mpi: &str) -> Result<Option<String>> {
-    let of = points.iter().filter(|point| point.collective == collective);
-    let dot = |p: &overlap::Point| {
-        let (mpi, foldback) = (p.mpi.overlap[0], p.foldback.overlap[0]);
-        Dot { hosts: p.hosts, bytes: p.bytes, mpi, foldback }
-    };
-    let dots: Vec<Dot> = of.map(dot).collect();
-    let text =
-        Text { collective, mpi, y: "overlap, percent", legend: SeriesLabelPosition::MiddleLeft };
-    draw(&dots, &text, 0.0..105.0)
-}
-
-fn draw<Y>(dots: &[Dot], text: &Text<'_>, y: Y) -> Result<Option<String>>
+/// An SVG, or none if there are fewer than two places on the x axis.
+///
+/// # Errors
+/// What plotters says.
+pub fn draw<Y>(series: &[Series], text: &Text<'_>, y: Y) -> Result<Option<String>>
 where
     Y: AsRangedCoord<Value = f64>,
     Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
-    let sizes: BTreeSet<u64> = dots.iter().map(|dot| dot.bytes).collect();
-    let (Some(least), Some(most), 2..) = (sizes.first(), sizes.last(), sizes.len()) else {
+    let xs = || series.iter().flat_map(|series| &series.dots).map(|dot| dot.x);
+    let (least, most) = (xs().fold(f64::MAX, f64::min), xs().fold(f64::MIN, f64::max));
+    if least >= most {
         return Ok(None);
-    };
-    let x = *least as f64 * 0.8..*most as f64 * 1.25;
+    }
     let mut svg = String::new();
-    draw_into(&mut svg, dots, text, x, y)
-        .map_err(|error| anyhow!("cannot draw the chart of {}: {error}", text.collective))?;
+    draw_into(&mut svg, series, text, least * 0.8..most * 1.25, y)
+        .map_err(|error| anyhow!("cannot draw the chart of {}: {error}", text.title))?;
     Ok(Some(svg))
+}
+
+/// Where a logarithmic axis for the dots of these series begins and ends.
+pub fn log_range(series: &[Series]) -> std::ops::Range<f64> {
+    let ys = || series.iter().flat_map(|series| &series.dots).map(|dot| dot.y);
+    let (low, high) = (ys().fold(f64::MAX, f64::min), ys().fold(f64::MIN, f64::max));
+    low.max(1e-3) * 0.7..high.max(1e-2) * 1.4
 }
 
 fn draw_into<Y>(
     svg: &mut String,
-    dots: &[Dot],
+    series: &[Series],
     text: &Text<'_>,
     x: std::ops::Range<f64>,
     y: Y,
@@ -93,38 +99,54 @@ where
     let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
-        .caption(format!("MPI_{}", capitalised(text.collective)), ("sans-serif", 22))
+        .caption(text.title, ("sans-serif", 22))
         .margin(12)
         .x_label_area_size(40)
         .y_label_area_size(60)
-        .build_cartesian_2d(x.log_scale().base(4.0), y)?;
+        .build_cartesian_2d(x.log_scale().base(text.base), y)?;
     chart
         .configure_mesh()
-        .x_desc("message size")
+        .x_desc(text.x)
         .y_desc(text.y)
-        .x_label_formatter(&|bytes| readable_bytes(*bytes))
+        .x_label_formatter(&|x| (text.x_label)(*x))
         .y_label_formatter(&|value| format!("{value}"))
         .light_line_style(WHITE)
         .draw()?;
 
-    let mpi = text.mpi;
-    let hosts: BTreeSet<u64> = dots.iter().map(|dot| dot.hosts).collect();
-    for (&hosts, &colour) in hosts.iter().zip(COLOURS.iter().cycle()) {
-        let of = |value: fn(&Dot) -> f64| -> Vec<(f64, f64)> {
-            let mine = dots.iter().filter(|dot| dot.hosts == hosts);
-            mine.map(|dot| (dot.bytes as f64, value(dot))).collect()
-        };
-        let (with, without) = (of(|dot| dot.foldback), of(|dot| dot.mpi));
-        chart.draw_series(with.iter().map(|&at| Circle::new(at, 3, colour.filled())))?;
-        chart.draw_series(without.iter().map(|&at| Circle::new(at, 3, colour)))?;
-        chart
-            .draw_series(LineSeries::new(with, colour.stroke_width(2)))?
-            .label(format!("foldback, {hosts} hosts"))
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour.stroke_width(2)));
-        chart
-            .draw_series(DashedLineSeries::new(without, 6, 4, colour.stroke_width(1)))?
-            .label(format!("{mpi}, {hosts} hosts"))
-            .legend(move |(x, y)| Circle::new((x + 10, y), 3, colour));
+    for series in series {
+        let colour = COLOURS[series.colour % COLOURS.len()];
+        let line: Vec<(f64, f64)> = series.dots.iter().map(|dot| (dot.x, dot.y)).collect();
+        for dot in &series.dots {
+            if let Some((low, high)) = dot.spread {
+                let bar = PathElement::new([(dot.x, low), (dot.x, high)], colour.stroke_width(1));
+                chart.draw_series([bar])?;
+            }
+        }
+        match series.style {
+            Style::Solid => {
+                chart.draw_series(line.iter().map(|&at| Circle::new(at, 3, colour.filled())))?;
+                chart
+                    .draw_series(LineSeries::new(line, colour.stroke_width(2)))?
+                    .label(&series.label)
+                    .legend(move |(x, y)| {
+                        PathElement::new([(x, y), (x + 20, y)], colour.stroke_width(2))
+                    });
+            }
+            Style::Dashed => {
+                chart.draw_series(line.iter().map(|&at| Circle::new(at, 3, colour)))?;
+                chart
+                    .draw_series(DashedLineSeries::new(line, 6, 4, colour.stroke_width(1)))?
+                    .label(&series.label)
+                    .legend(move |(x, y)| Circle::new((x + 10, y), 3, colour));
+            }
+            Style::Line => {
+                let thin = colour.mix(0.6).stroke_width(1);
+                chart
+                    .draw_series(LineSeries::new(line, thin))?
+                    .label(&series.label)
+                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], thin));
+            }
+        }
     }
     chart
         .configure_series_labels()
@@ -137,12 +159,14 @@ where
     Ok(())
 }
 
-fn capitalised(name: &str) -> String {
+/// "Allreduce" of "allreduce".
+pub fn capitalised(name: &str) -> String {
     let mut letters = name.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-fn readable_bytes(bytes: f64) -> String {
+/// Such as "64 KiB".
+pub fn readable_bytes(bytes: f64) -> String {
     match bytes {
         b if b >= 1024.0 * 1024.0 => format!("{} MiB", b / 1024.0 / 1024.0),
         b if b >= 1024.0 => format!("{} KiB", b / 1024.0),
@@ -154,22 +178,10 @@ fn readable_bytes(bytes: f64) -> String {
 mod tests {
     use super::*;
 
-    fn point(hosts: u64, bytes: u64) -> latency::Point {
-        latency::Point::example("allreduce", hosts, bytes, 3.0)
-    }
-
     #[test]
-    fn a_chart_names_both_ways_and_all_hosts() {
-        let points = [point(2, 4), point(2, 1024), point(8, 4), point(8, 1024)];
-        let svg = latency(&points, "allreduce", "openmpi4").unwrap().unwrap();
-        for text in ["MPI_Allreduce", "foldback, 8 hosts", "openmpi4, 2 hosts"] {
-            assert!(svg.contains(text), "no {text} in the chart");
-        }
-    }
-
-    #[test]
-    fn one_size_makes_no_chart_and_sizes_are_readable() {
+    fn sizes_are_readable() {
         assert_eq!(readable_bytes(65536.0), "64 KiB");
-        assert!(latency(&[point(2, 4)], "allreduce", "openmpi4").unwrap().is_none());
+        assert_eq!(readable_bytes(16.0 * 1024.0 * 1024.0), "16 MiB");
+        assert_eq!(readable_bytes(4.0), "4 B");
     }
 }

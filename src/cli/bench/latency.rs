@@ -20,75 +20,121 @@ pub const COLLECTIVES: &[&str] = &[
     "alltoall",
 ];
 
-/// What it prints.
-pub const COLUMNS: &[&str] = &["min_us", "median_us", "p99_us", "mean_us"];
-const MEDIAN: usize = 1;
-const P99: usize = 2;
-const MEAN: usize = 3;
+/// Reductions, which alone depend on the type.
+pub const REDUCTIONS: &[&str] =
+    &["allreduce", "reduce", "reduce_scatter", "reduce_scatter_block", "scan", "exscan"];
 
-/// A collective, a size and a number of hosts: both ways, over all rounds.
+/// What it prints; explained in `benchmarks/latency.c`.
+pub const COLUMNS: &[&str] =
+    &["min_us", "median_us", "p99_us", "mean_us", "cpu_us", "frames", "wire_bytes"];
+const MIN: usize = 0;
+pub const MEDIAN: usize = 1;
+pub const P99: usize = 2;
+pub const MEAN: usize = 3;
+const CPU: usize = 4;
+const FRAMES: usize = 5;
+const WIRE_BYTES: usize = 6;
+
+/// An MPI, a collective, a size and a number of hosts: both ways, over all rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
+    /// The MPI's name.
+    pub name: String,
     pub collective: String,
     pub bytes: u64,
     pub hosts: u64,
+    /// On all hosts together.
+    pub ranks: u64,
     /// Not left to MPI.
     pub folded: bool,
-    /// What the OSU micro-benchmarks print, in microseconds: the mean over calls and ranks. Of the
-    /// rounds' means, the median.
-    pub mpi: f64,
-    pub foldback: f64,
-    /// Likewise the 99th percentile of calls, as long as they took on the slowest rank.
-    pub mpi_p99: f64,
-    pub foldback_p99: f64,
+    pub mpi: Way,
+    pub foldback: Way,
     /// Median, least and greatest of the rounds' ratios of means.
     pub ratio: f64,
     pub ratio_min: f64,
     pub ratio_max: f64,
     /// Median of the rounds' ratios of the median call on the slowest rank.
     pub slowest_ratio: f64,
+    /// Median of the rounds' ratios to the MPI that was fastest in each.
+    pub fastest_ratio: f64,
+}
+
+/// One way: medians over rounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Way {
+    /// What the OSU micro-benchmarks print, in microseconds: the mean over calls and ranks.
+    pub mean: f64,
+    /// Of calls, each as long as on its slowest rank, in microseconds.
+    pub min: f64,
+    pub median: f64,
+    pub p99: f64,
+    /// Of one call, over all hosts: CPU time in microseconds, frames, bytes of them.
+    pub cpu: f64,
+    pub frames: f64,
+    pub wire_bytes: f64,
+}
+
+impl Way {
+    fn of(subject: &Subject<'_>, mode: Mode) -> Option<Self> {
+        let median = |column| subject.median(mode, column);
+        Some(Self {
+            mean: median(MEAN)?,
+            min: median(MIN)?,
+            median: median(MEDIAN)?,
+            p99: median(P99)?,
+            cpu: median(CPU)?,
+            frames: median(FRAMES)?,
+            wire_bytes: median(WIRE_BYTES)?,
+        })
+    }
 }
 
 /// Summed up, in the order of [`Samples::subjects`].
 pub fn points(samples: &Samples) -> Vec<Point> {
-    samples.subjects().iter().filter_map(Point::of).collect()
+    let subjects = samples.subjects();
+    subjects.iter().filter_map(|subject| Point::of(subject, &subjects)).collect()
 }
 
 impl Point {
-    fn of(subject: &Subject<'_>) -> Option<Self> {
+    fn of(subject: &Subject<'_>, all: &[Subject<'_>]) -> Option<Self> {
         let ratios = subject.ratios(MEAN);
+        let key = |s: &Subject<'_>| (s.collective.to_owned(), s.hosts, s.bytes);
+        let same: Vec<_> = all.iter().filter(|other| key(other) == key(subject)).collect();
         Some(Self {
+            name: subject.mpi.name().to_owned(),
             collective: subject.collective.to_owned(),
             bytes: subject.bytes,
             hosts: subject.hosts,
+            ranks: subject.ranks(),
             folded: subject.folded(),
-            mpi: subject.median(Mode::Mpi, MEAN)?,
-            foldback: subject.median(Mode::Foldback, MEAN)?,
-            mpi_p99: subject.median(Mode::Mpi, P99)?,
-            foldback_p99: subject.median(Mode::Foldback, P99)?,
+            mpi: Way::of(subject, Mode::Mpi)?,
+            foldback: Way::of(subject, Mode::Foldback)?,
             ratio_min: ratios.iter().copied().reduce(f64::min)?,
             ratio_max: ratios.iter().copied().reduce(f64::max)?,
             ratio: median(ratios)?,
             slowest_ratio: median(subject.ratios(MEDIAN))?,
+            fastest_ratio: median(subject.ratios_to_fastest(&same, MEAN))?,
         })
     }
 
     /// One for tests.
     #[cfg(test)]
     pub fn example(collective: &str, hosts: u64, bytes: u64, ratio: f64) -> Self {
+        let way = |mean| Way { mean, cpu: mean, ..Way::default() };
         Self {
+            name: "openmpi4".to_owned(),
             collective: collective.to_owned(),
             bytes,
             hosts,
+            ranks: hosts,
             folded: true,
-            mpi: 10.0 * bytes as f64,
-            foldback: 10.0 * bytes as f64 / ratio,
-            mpi_p99: 0.0,
-            foldback_p99: 0.0,
+            mpi: way(10.0 * bytes as f64),
+            foldback: way(10.0 * bytes as f64 / ratio),
             ratio,
             ratio_min: ratio,
             ratio_max: ratio,
             slowest_ratio: ratio,
+            fastest_ratio: ratio,
         }
     }
 }

@@ -46,16 +46,16 @@ impl Reach {
 
 /// A message of the program as `FOLDBACK_MAX_BYTES` counts it: what everyone gets of it, which in
 /// gathers is everyone's part, and so it is in scans and Alltoall, which are made of gathers.
-fn largest_buffer(collective: &str, bytes: u64, hosts: u64) -> u64 {
+pub fn largest_buffer(collective: &str, bytes: u64, ranks: u64) -> u64 {
     match collective {
-        "allgather" | "allgatherv" | "gather" | "scatter" | "scan" | "exscan" => bytes * hosts,
-        "alltoall" => bytes * hosts * hosts,
+        "allgather" | "allgatherv" | "gather" | "scatter" | "scan" | "exscan" => bytes * ranks,
+        "alltoall" => bytes * ranks * ranks,
         _ => bytes,
     }
 }
 
-/// A table of them, in Markdown.
-pub fn markdown(points: &[Point]) -> String {
+/// A table of them, in Markdown; of one MPI.
+pub fn markdown(points: &[&Point]) -> String {
     let hosts: BTreeSet<u64> = points.iter().map(|point| point.hosts).collect();
     let mut order: Vec<&str> = Vec::new();
     for point in points {
@@ -77,8 +77,10 @@ pub fn markdown(points: &[Point]) -> String {
         let mut limit = u64::MAX;
         for &hosts in &hosts {
             let of = points.iter().filter(|p| p.collective == collective && p.hosts == hosts);
-            let reach = Reach::of(&of.map(|point| (point.bytes, point)).collect());
-            limit = limit.min(largest_buffer(collective, reach.bytes(), hosts));
+            let of: BTreeMap<u64, &Point> = of.map(|point| (point.bytes, *point)).collect();
+            let reach = Reach::of(&of);
+            let ranks = of.values().next().map_or(hosts, |point| point.ranks);
+            limit = limit.min(largest_buffer(collective, reach.bytes(), ranks));
             let _ = match reach {
                 Reach::Never => write!(text, " – |"),
                 _ if collective == "barrier" => write!(text, " yes |"),
@@ -124,6 +126,7 @@ mod tests {
             Point::example("allgather", 2, 1400, 0.5),
             Point::example("allgather", 4, 4, 2.0),
         ];
+        let points: Vec<_> = points.iter().collect();
         assert!(markdown(&points).ends_with("| allgather | 4 | ≥ 4 | 8 |\n"));
     }
 }

@@ -5,13 +5,19 @@ use std::fs;
 use crate::lab::launch::{Mpi, launcher};
 
 /// One fact a line.
-pub fn describe(mpi: Mpi) -> Vec<String> {
+pub fn describe(mpis: &[Mpi]) -> Vec<String> {
     let kernel = read("/proc/sys/kernel/osrelease");
     let load = read("/proc/loadavg");
     let load = load.split(' ').next().unwrap_or("?");
+    let mpis: Vec<_> = mpis.iter().map(|&mpi| mpi_version(mpi)).collect();
     let mut lines = vec![
-        format!("foldback {}, {}", env!("CARGO_PKG_VERSION"), mpi_version(mpi)),
-        format!("Linux {kernel}, {} CPUs ({}), load before {load}", cpus(), cpu_model()),
+        format!("foldback {}, {}", env!("CARGO_PKG_VERSION"), mpis.join(", ")),
+        format!(
+            "Linux {kernel}, {} CPUs ({}), {}, load before {load}",
+            cpus(),
+            cpu_model(),
+            memory()
+        ),
         "all hosts are network namespaces of this machine, joined by veth and a bridge".to_owned(),
     ];
     let settings: Vec<String> = std::env::vars()
@@ -37,6 +43,14 @@ fn cpu_model() -> String {
         .lines()
         .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
         .map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, model)| model.to_owned())
+}
+
+/// Such as "24 GiB".
+fn memory() -> String {
+    let text = read("/proc/meminfo");
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+    kib.map_or_else(|| "? GiB".to_owned(), |kib| format!("{:.0} GiB", kib / 1024.0 / 1024.0))
 }
 
 /// As the launcher tells it.

@@ -1,15 +1,16 @@
-//! One run of a program that measures, in a lab of its own.
+//! One run of a program that measures.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
+use super::arena::Arena;
+use super::setting::Setting;
 use crate::lab::launch::Mpi;
-use crate::lab::settings::Rate;
 
 /// With or without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,56 +39,71 @@ impl fmt::Display for Mode {
 }
 
 /// What is alike in all runs.
-pub struct Bench {
-    pub program: PathBuf,
-    pub arguments: Vec<String>,
-    pub mpi: Mpi,
-    /// Of the links.
-    pub rate: Option<Rate>,
+pub struct Bench<'a> {
+    arena: &'a Arena,
+    ranks_per_host: u64,
     /// Without limits on what is folded.
-    pub lift: bool,
-    pub timeout: u64,
+    lift: bool,
+    /// Seconds that a run may take.
+    timeout: u64,
+}
+
+/// One program on one MPI.
+pub struct Job<'a> {
+    pub mpi: Mpi,
+    pub program: &'a Path,
+    pub arguments: &'a [String],
+    pub hosts: u64,
+    pub mode: Mode,
 }
 
 /// What came of one.
 pub struct Run {
-    pub csv: String,
+    /// What the program printed.
+    pub output: String,
     pub folded: Folded,
     pub seconds: f64,
 }
 
-impl Bench {
-    /// Measures on so many hosts.
-    pub fn run(&self, hosts: u64, mode: Mode) -> Result<Run> {
+impl<'a> Bench<'a> {
+    /// As a setting has it.
+    pub fn new(arena: &'a Arena, setting: &Setting, lift: bool) -> Self {
+        Self { arena, ranks_per_host: setting.ranks_per_host, lift, timeout: setting.timeout }
+    }
+
+    /// Runs it on the lab's first hosts.
+    ///
+    /// # Errors
+    /// It cannot be started, or fails.
+    pub fn run(&self, job: &Job<'_>) -> Result<Run> {
         let start = Instant::now();
+        let (hosts, mode) = (job.hosts, job.mode);
         let own = std::env::current_exe().context("cannot find this executable")?;
-        let stats = std::env::temp_dir().join(format!("foldback-bench-{}", std::process::id()));
+        let stats = self.arena.scratch("stats.json");
         let mut command = Command::new(own);
         command
-            .args(["lab", "run", "--private", "--mpi", self.mpi.name()])
+            .args(["lab", "run", "--name", &self.arena.name, "--mpi", job.mpi.name()])
             .args(["--hosts", &hosts.to_string(), "--timeout", &self.timeout.to_string()])
+            .args(["--ranks-per-host", &self.ranks_per_host.to_string()])
             .args((mode == Mode::Mpi).then_some("--off"))
-            .args(self.rate.iter().flat_map(|rate| ["--rate", &rate.text]))
             .arg("--")
-            .arg(&self.program)
-            .args(&self.arguments)
-            .env("FOLDBACK_STATS", &stats)
-            .stdin(Stdio::null())
-            .stderr(Stdio::inherit());
+            .arg(job.program)
+            .args(job.arguments)
+            .env("FOLDBACK_STATS", &stats);
         if self.lift {
             command.env("FOLDBACK_MAX_BYTES", i32::MAX.to_string());
+            command.env("FOLDBACK_ROUTE", "fold");
         }
-        let output = command.output().context("cannot start the lab")?;
+        let (output, status) = self.arena.run(&mut command)?;
         let folded = std::fs::read_to_string(&stats).ok();
         let _ = std::fs::remove_file(&stats);
         ensure!(
-            output.status.success(),
-            "{hosts} hosts {mode}: the job failed ({})",
-            output.status
+            status == 0,
+            "{}, {hosts} hosts, {mode}: the job failed (exit status {status})",
+            job.mpi
         );
-        let csv = String::from_utf8(output.stdout).context("the program's output is no text")?;
         let folded = folded.map_or_else(|| Ok(Folded::default()), |text| Folded::parse(&text))?;
-        Ok(Run { csv, folded, seconds: start.elapsed().as_secs_f64() })
+        Ok(Run { output, folded, seconds: start.elapsed().as_secs_f64() })
     }
 }
 
@@ -97,6 +113,8 @@ pub struct Folded {
     /// By collective, as the programs name them: allreduce, iallreduce.
     by_collective: BTreeMap<String, u64>,
     by_reason: BTreeMap<String, u64>,
+    /// What the router chose, by collective and greatest bytes of the class: whether that was a fold.
+    routes: BTreeMap<(String, u64), bool>,
 }
 
 impl Folded {
@@ -115,6 +133,11 @@ impl Folded {
                 Some(reason) => (&mut folded.by_reason, reason.to_owned()),
             };
             *to.entry(key).or_default() += calls;
+        }
+        for route in document["routes"].as_array().into_iter().flatten() {
+            let name = route["collective"].as_str().unwrap_or("?").to_lowercase();
+            let class = (name, route["up_to_bytes"].as_u64().unwrap_or(0));
+            folded.routes.insert(class, route["way"] != "mpi");
         }
         Ok(folded)
     }
@@ -140,6 +163,12 @@ impl Folded {
         self.by_collective.get(collective).copied().unwrap_or(0)
     }
 
+    /// Whether the router chose a fold for messages of so many bytes in all; `None`: it was not asked.
+    pub fn route_of(&self, collective: &str, bytes: u64) -> Option<bool> {
+        let class = if collective == "barrier" { 0 } else { bytes.next_power_of_two() };
+        self.routes.get(&(collective.to_owned(), class)).copied()
+    }
+
     /// "datatype: 12 calls, too large: 3 calls"
     pub fn reasons(&self) -> String {
         if self.by_collective.is_empty() && self.by_reason.is_empty() {
@@ -163,10 +192,14 @@ mod tests {
             {"collective": "Allreduce", "form": "Blocking", "reason": null, "calls": 7},
             {"collective": "Allreduce", "form": "Nonblocking", "reason": null, "calls": 5},
             {"collective": "Barrier", "form": "Blocking", "reason": null, "calls": 2},
-            {"collective": "Reduce", "form": "Blocking", "reason": "datatype", "calls": 3}]}"#;
+            {"collective": "Reduce", "form": "Blocking", "reason": "datatype", "calls": 3}],
+            "routes": [{"collective": "Allreduce", "up_to_bytes": 8, "way": "star"},
+            {"collective": "Allreduce", "up_to_bytes": 16, "way": "mpi"}]}"#;
         let folded = Folded::parse(text).unwrap();
         assert_eq!(folded.calls(), 14);
         assert_eq!((folded.calls_of("allreduce"), folded.calls_of("iallreduce")), (7, 5));
         assert_eq!(folded.reasons(), "datatype: 3 calls");
+        let route_of = |bytes| folded.route_of("allreduce", bytes);
+        assert_eq!([5, 8, 9, 17].map(route_of), [Some(true), Some(true), Some(false), None]);
     }
 }

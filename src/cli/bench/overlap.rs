@@ -43,6 +43,8 @@ const LOOP: usize = 11;
 /// A collective, a size and a number of hosts: both ways, over all rounds.
 #[derive(Debug)]
 pub struct Point {
+    /// The MPI's name.
+    pub name: String,
     pub collective: String,
     pub bytes: u64,
     pub hosts: u64,
@@ -69,6 +71,7 @@ pub struct Measured {
 pub fn points(samples: &Samples) -> Vec<Point> {
     let point = |subject: &Subject<'_>| {
         Some(Point {
+            name: subject.mpi.name().to_owned(),
             collective: subject.collective.to_owned(),
             bytes: subject.bytes,
             hosts: subject.hosts,
@@ -98,7 +101,7 @@ impl Measured {
 }
 
 /// The summary, for readers.
-pub fn markdown(points: &[Point], machine: &[String], mpi: &str, tests: u64) -> String {
+pub fn markdown(points: &[Point], machine: &[String], tests: u64) -> String {
     let mut text = format!(
         "Overlap in percent, as the OSU micro-benchmarks define it: how much of the time that the \
          collective takes by itself (pure, microseconds) is hidden by as long a computation between \
@@ -107,11 +110,23 @@ pub fn markdown(points: &[Point], machine: &[String], mpi: &str, tests: u64) -> 
          takes it; loop: by whole iterations. All are explained in benchmarks/overlap.c. Bytes \
          as in the table of latencies. *: left to MPI.\n\n"
     );
+    let mut names: Vec<&str> = points.iter().map(|point| point.name.as_str()).collect();
+    names.dedup();
+    for name in names {
+        table(&mut text, points, name);
+    }
+    for line in machine {
+        let _ = writeln!(text, "* {line}");
+    }
+    text
+}
+
+fn table(text: &mut String, points: &[Point], mpi: &str) {
     let columns = "pure | overlap | typical | osu | loop";
     let _ =
         writeln!(text, "| collective | hosts | bytes | {mpi}: {columns} | foldback: {columns} |");
     let _ = writeln!(text, "|---|---:|---:|{}", "---:|".repeat(10));
-    for p in points {
+    for p in points.iter().filter(|point| point.name == mpi) {
         let bytes = if p.collective == "ibarrier" { "-".to_owned() } else { p.bytes.to_string() };
         let star = if p.folded { "" } else { " *" };
         let _ = write!(text, "| {} | {} | {bytes}{star} |", p.collective, p.hosts);
@@ -129,16 +144,14 @@ pub fn markdown(points: &[Point], machine: &[String], mpi: &str, tests: u64) -> 
         text.push('\n');
     }
     text.push('\n');
-    for line in machine {
-        let _ = writeln!(text, "* {line}");
-    }
-    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cli::bench::measure::Folded;
+    use crate::cli::bench::samples::Of;
+    use crate::lab::launch::Mpi;
 
     #[test]
     fn a_table_has_both_ways_side_by_side() {
@@ -154,9 +167,10 @@ mod tests {
                  ibcast,64,2,10,12,5.5,6,7,{overlap},5,6,7,1,2,40,50,80\n",
                 COLUMNS.join(",")
             );
-            samples.add(round, 2, mode, &csv, &Folded::default()).unwrap();
+            let of = Of { round, mpi: Mpi::OpenMpi4, hosts: 2, mode };
+            samples.add(of, &csv, &Folded::default()).unwrap();
         }
-        let table = markdown(&points(&samples), &[], "openmpi4", 0);
+        let table = markdown(&points(&samples), &[], 0);
         let row = "| ibcast | 2 | 64 * | 5.50 | **6** (2 to 10) | 40 | 50 | 80 | 5.50 | **93** (90 to 96) |";
         assert!(table.contains(row), "{table}");
     }

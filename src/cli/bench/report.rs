@@ -1,71 +1,144 @@
-//! Tables of latencies.
+//! Tables of latencies and costs.
 
 use std::fmt::Write;
 
-use super::latency::Point;
-use super::limits;
+use super::latency::{Point, Way};
+use super::{growth, limits};
 
 /// The summary, for other tools.
 pub fn csv(points: &[Point]) -> String {
-    let mut text = "collective,hosts,bytes,folded,mpi_us,foldback_us,mpi_p99_us,foldback_p99_us,\
-                    ratio,ratio_min,ratio_max,slowest_ratio\n"
-        .to_owned();
+    let mut text = "mpi,collective,hosts,ranks,bytes,folded".to_owned();
+    for mode in ["mpi", "foldback"] {
+        let _ = write!(
+            text,
+            ",{mode}_us,{mode}_min_us,{mode}_median_us,{mode}_p99_us,{mode}_cpu_us,{mode}_frames,\
+             {mode}_wire_bytes"
+        );
+    }
+    text.push_str(",ratio,ratio_min,ratio_max,slowest_ratio,fastest_ratio\n");
     for p in points {
+        let (folded, barrier) = (u8::from(p.folded), p.collective == "barrier");
+        let bytes = if barrier { 0 } else { p.bytes };
+        let _ =
+            write!(text, "{},{},{},{},{bytes},{folded}", p.name, p.collective, p.hosts, p.ranks);
+        for way in [&p.mpi, &p.foldback] {
+            let Way { mean, min, median, p99, cpu, frames, wire_bytes } = way;
+            let _ = write!(
+                text,
+                ",{mean:.2},{min:.2},{median:.2},{p99:.2},{cpu:.2},{frames:.2},{wire_bytes:.0}"
+            );
+        }
         let _ = writeln!(
             text,
-            "{},{},{},{},{:.2},{:.2},{:.2},{:.2},{:.3},{:.3},{:.3},{:.3}",
-            p.collective,
-            p.hosts,
-            p.bytes,
-            u8::from(p.folded),
-            p.mpi,
-            p.foldback,
-            p.mpi_p99,
-            p.foldback_p99,
-            p.ratio,
-            p.ratio_min,
-            p.ratio_max,
-            p.slowest_ratio
+            ",{:.3},{:.3},{:.3},{:.3},{:.3}",
+            p.ratio, p.ratio_min, p.ratio_max, p.slowest_ratio, p.fastest_ratio
         );
     }
     text
 }
 
-/// The summary, for readers.
-pub fn markdown(points: &[Point], machine: &[String], mpi: &str) -> String {
-    let mut text = String::new();
-    text.push_str(
-        "Microseconds as the OSU micro-benchmarks count them, the mean over calls and ranks: median \
-         over rounds (in brackets the 99th percentile on the slowest rank). Ratio: median of the \
-         rounds' ratios (least to greatest); then that of the median call on the slowest rank. Bytes \
-         as OSU has them: what a rank sends (Scatter: gets) in gathers, and sends to each in \
-         Alltoall; else of the whole vector. *: left to MPI, so the ratio says nothing.\n\n",
-    );
-    let _ = writeln!(text, "| collective | hosts | bytes | {mpi} | foldback | ratio | slowest |");
-    let _ = writeln!(text, "|---|---:|---:|---:|---:|---:|---:|");
+/// The summary, for readers: for each MPI latencies, costs and limits, then growth.
+pub fn markdown(points: &[Point], machine: &[String]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for point in points {
+        if !names.contains(&point.name.as_str()) {
+            names.push(&point.name);
+        }
+    }
+    let several = names.len() > 1;
+    let mut text = String::from(LATENCIES);
+    if several {
+        text.push_str(" To the fastest: by the MPI that was fastest in each round.");
+    }
+    text.push_str("\n\n");
+    for name in &names {
+        latencies(&mut text, &of(points, name), name, several);
+    }
+    text.push_str(COSTS);
+    for name in &names {
+        costs(&mut text, &of(points, name), name);
+    }
+    for name in &names {
+        if several {
+            let _ = writeln!(text, "{name}:\n");
+        }
+        let _ = writeln!(text, "{}", limits::markdown(&of(points, name)));
+    }
+    let growth = growth::markdown(points);
+    if !growth.is_empty() {
+        let _ = writeln!(text, "{growth}");
+    }
+    for line in machine {
+        let _ = writeln!(text, "* {line}");
+    }
+    text
+}
+
+const LATENCIES: &str = "Microseconds as the OSU micro-benchmarks count them, the mean over calls and ranks: median \
+     over rounds (in brackets the 99th percentile on the slowest rank). Ratio: median of the \
+     rounds' ratios (least to greatest); then that of the median call on the slowest rank. Bytes \
+     as OSU has them: what a rank sends (Scatter: gets) in gathers, and sends to each in \
+     Alltoall; else of the whole vector. *: left to MPI, so the ratio says nothing.";
+
+const COSTS: &str = "What a call costs over all hosts, of calls one behind the other: microseconds of the ranks' CPU \
+     time, waiting included; frames that the interfaces sent, and their bytes. What is counted \
+     where is explained in benchmarks/latency.c.\n\n";
+
+fn of<'a>(points: &'a [Point], name: &str) -> Vec<&'a Point> {
+    points.iter().filter(|point| point.name == name).collect()
+}
+
+/// The first columns of a row.
+fn subject(point: &Point) -> String {
+    let bytes = match point.collective.as_str() {
+        "barrier" => "-".to_owned(),
+        _ => point.bytes.to_string(),
+    };
+    let star = if point.folded { "" } else { " *" };
+    format!("| {} | {} | {bytes}{star} |", point.collective, point.hosts)
+}
+
+fn latencies(text: &mut String, points: &[&Point], mpi: &str, several: bool) {
+    let (head, rule) = if several { (" to the fastest |", "---:|") } else { ("", "") };
+    let _ =
+        writeln!(text, "| collective | hosts | bytes | {mpi} | foldback | ratio | slowest |{head}");
+    let _ = writeln!(text, "|---|---:|---:|---:|---:|---:|---:|{rule}");
     for p in points {
-        let _ = writeln!(
+        let _ = write!(
             text,
-            "| {} | {} | {}{} | {} ({}) | {} ({}) | **{:.2}** ({:.2} to {:.2}) | {:.2} |",
-            p.collective,
-            p.hosts,
-            if p.collective == "barrier" { "-".to_owned() } else { p.bytes.to_string() },
-            if p.folded { "" } else { " *" },
-            microseconds(p.mpi),
-            microseconds(p.mpi_p99),
-            microseconds(p.foldback),
-            microseconds(p.foldback_p99),
+            "{} {} ({}) | {} ({}) | **{:.2}** ({:.2} to {:.2}) | {:.2} |",
+            subject(p),
+            microseconds(p.mpi.mean),
+            microseconds(p.mpi.p99),
+            microseconds(p.foldback.mean),
+            microseconds(p.foldback.p99),
             p.ratio,
             p.ratio_min,
             p.ratio_max,
             p.slowest_ratio
         );
+        if several {
+            let _ = write!(text, " {:.2} |", p.fastest_ratio);
+        }
+        text.push('\n');
     }
-    let _ = writeln!(text, "\n{}", limits::markdown(points));
-    for line in machine {
-        let _ = writeln!(text, "* {line}");
+    text.push('\n');
+}
+
+fn costs(text: &mut String, points: &[&Point], mpi: &str) {
+    let columns = "CPU | frames | bytes";
+    let _ =
+        writeln!(text, "| collective | hosts | bytes | {mpi}: {columns} | foldback: {columns} |");
+    let _ = writeln!(text, "|---|---:|---:|{}", "---:|".repeat(6));
+    for p in points {
+        text.push_str(&subject(p));
+        for way in [&p.mpi, &p.foldback] {
+            let cpu = microseconds(way.cpu);
+            let _ = write!(text, " {cpu} | {:.1} | {:.0} |", way.frames, way.wire_bytes);
+        }
+        text.push('\n');
     }
-    text
+    text.push('\n');
 }
 
 /// Three digits or so.
@@ -91,8 +164,27 @@ mod tests {
     #[test]
     fn sizes_left_to_mpi_are_marked() {
         let mut point = Point::example("bcast", 2, 8, 1.0);
-        assert!(markdown(&[point.clone()], &[], "openmpi4").contains("| bcast | 2 | 8 |"));
+        assert!(markdown(&[point.clone()], &[]).contains("| bcast | 2 | 8 |"));
         point.folded = false;
-        assert!(markdown(&[point], &[], "openmpi4").contains("| bcast | 2 | 8 * |"));
+        assert!(markdown(&[point], &[]).contains("| bcast | 2 | 8 * |"));
+    }
+
+    #[test]
+    fn several_mpis_have_a_table_each() {
+        let mut other = Point::example("bcast", 2, 8, 1.0);
+        other.name = "mpich4".to_owned();
+        other.fastest_ratio = 0.25;
+        let table = markdown(&[Point::example("bcast", 2, 8, 1.0), other], &[]);
+        assert!(
+            table.contains("| openmpi4 | foldback |") && table.contains("| mpich4 | foldback |")
+        );
+        assert!(table.contains("(1.00 to 1.00) | 1.00 | 0.25 |"), "{table}");
+    }
+
+    #[test]
+    fn the_csv_has_as_many_fields_as_names() {
+        let text = csv(&[Point::example("bcast", 2, 8, 1.0)]);
+        let fields: Vec<_> = text.lines().map(|line| line.split(',').count()).collect();
+        assert_eq!(fields, [25, 25]);
     }
 }

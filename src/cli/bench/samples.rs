@@ -5,7 +5,9 @@ use std::fmt::Write;
 
 use anyhow::{Context, Result, ensure};
 
+use super::limits::largest_buffer;
 use super::measure::{Folded, Mode};
+use crate::lab::launch::Mpi;
 
 /// The columns that every program prints first. `calls` is what each rank called in all, untimed
 /// ones as well.
@@ -18,10 +20,18 @@ pub struct Samples {
     lines: Vec<Sample>,
 }
 
+/// Which run a line comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Of {
+    pub round: u64,
+    pub mpi: Mpi,
+    pub hosts: u64,
+    pub mode: Mode,
+}
+
 struct Sample {
-    round: u64,
-    hosts: u64,
-    mode: Mode,
+    of: Of,
+    ranks: u64,
     collective: String,
     bytes: u64,
     /// Of each rank.
@@ -32,8 +42,9 @@ struct Sample {
     values: Vec<f64>,
 }
 
-/// A collective, a number of hosts and a size: both ways, over all rounds.
+/// A collective, an MPI, a number of hosts and a size: both ways, over all rounds.
 pub struct Subject<'a> {
+    pub mpi: Mpi,
     pub collective: &'a str,
     pub hosts: u64,
     pub bytes: u64,
@@ -47,20 +58,16 @@ impl Samples {
     }
 
     /// Takes what one run printed. Lines that are no CSV of ours are left out: MPIs warn on stdout.
-    pub fn add(
-        &mut self,
-        round: u64,
-        hosts: u64,
-        mode: Mode,
-        csv: &str,
-        folded: &Folded,
-    ) -> Result<()> {
+    ///
+    /// # Errors
+    /// The program printed something else.
+    pub fn add(&mut self, of: Of, csv: &str, folded: &Folded) -> Result<()> {
         let header = format!("{FIRST},{}", self.columns.join(","));
         ensure!(csv.contains(&header), "the program printed something else:\n{csv}");
         let mut lines = Vec::new();
         for line in csv.lines().filter(|line| *line != header) {
             let fields: Vec<&str> = line.split(',').collect();
-            let [collective, bytes, _ranks, _iterations, calls, values @ ..] = fields.as_slice()
+            let [collective, bytes, ranks, _iterations, calls, values @ ..] = fields.as_slice()
             else {
                 continue;
             };
@@ -69,9 +76,8 @@ impl Samples {
             }
             let wrong = || format!("no number: {line}");
             lines.push(Sample {
-                round,
-                hosts,
-                mode,
+                of,
+                ranks: ranks.parse().with_context(wrong)?,
                 collective: (*collective).to_owned(),
                 bytes: bytes.parse().with_context(wrong)?,
                 calls: calls.parse().with_context(wrong)?,
@@ -82,23 +88,27 @@ impl Samples {
                     .collect::<Result<_>>()?,
             });
         }
-        mark_folded(&mut lines, hosts, folded);
+        mark_folded(&mut lines, folded);
         self.lines.append(&mut lines);
         Ok(())
     }
 
     /// All of it, for other tools.
     pub fn csv(&self) -> String {
-        let mut text =
-            format!("round,mode,hosts,collective,bytes,folded,{}\n", self.columns.join(","));
+        let mut text = format!(
+            "round,mpi,mode,hosts,ranks,collective,bytes,folded,{}\n",
+            self.columns.join(",")
+        );
         for line in &self.lines {
             let values: Vec<_> = line.values.iter().map(f64::to_string).collect();
             let _ = writeln!(
                 text,
-                "{},{},{},{},{},{},{}",
-                line.round,
-                line.mode.name(),
-                line.hosts,
+                "{},{},{},{},{},{},{},{},{}",
+                line.of.round,
+                line.of.mpi,
+                line.of.mode.name(),
+                line.of.hosts,
+                line.ranks,
                 line.collective,
                 line.bytes,
                 u8::from(line.folded),
@@ -108,20 +118,21 @@ impl Samples {
         text
     }
 
-    /// By collective in the order measured, then hosts, then size.
+    /// By MPI and collective, in the order measured, then hosts, then size.
     pub fn subjects(&self) -> Vec<Subject<'_>> {
-        let mut order: Vec<&str> = Vec::new();
+        let mut order: Vec<(Mpi, &str)> = Vec::new();
         let mut subjects: BTreeMap<(usize, u64, u64), Vec<&Sample>> = BTreeMap::new();
         for line in &self.lines {
-            let index = order.iter().position(|name| *name == line.collective);
-            let index = index.unwrap_or_else(|| {
-                order.push(&line.collective);
+            let name = (line.of.mpi, line.collective.as_str());
+            let index = order.iter().position(|known| *known == name).unwrap_or_else(|| {
+                order.push(name);
                 order.len() - 1
             });
-            subjects.entry((index, line.hosts, line.bytes)).or_default().push(line);
+            subjects.entry((index, line.of.hosts, line.bytes)).or_default().push(line);
         }
-        let subject = |((index, hosts, bytes), lines)| Subject {
-            collective: order[index],
+        let subject = |((index, hosts, bytes), lines): ((usize, u64, u64), _)| Subject {
+            mpi: order[index].0,
+            collective: order[index].1,
             hosts,
             bytes,
             lines,
@@ -130,21 +141,24 @@ impl Samples {
     }
 }
 
-/// Limits leave the larger sizes to MPI; so as many calls as were folded are those of the smallest.
-fn mark_folded(lines: &mut [Sample], ranks: u64, folded: &Folded) {
+/// By what the router chose. Where it was not asked, limits leave the larger sizes to MPI; so as many calls
+/// as were folded are those of the smallest.
+fn mark_folded(lines: &mut [Sample], folded: &Folded) {
     let mut order: Vec<&mut Sample> = lines.iter_mut().collect();
     order.sort_by_key(|line| line.bytes);
     let mut so_far: BTreeMap<String, u64> = BTreeMap::new();
     for line in order {
         let calls = so_far.entry(line.collective.clone()).or_default();
-        *calls += line.calls * ranks;
-        line.folded = *calls <= folded.calls_of(&line.collective);
+        *calls += line.calls * line.ranks;
+        let in_all = largest_buffer(&line.collective, line.bytes, line.ranks);
+        let chosen = folded.route_of(&line.collective, in_all);
+        line.folded = chosen.unwrap_or(*calls <= folded.calls_of(&line.collective));
     }
 }
 
 impl Subject<'_> {
     fn of(&self, mode: Mode) -> impl Iterator<Item = &Sample> {
-        self.lines.iter().copied().filter(move |line| line.mode == mode)
+        self.lines.iter().copied().filter(move |line| line.of.mode == mode)
     }
 
     /// Whether foldback folded it, in every round.
@@ -162,12 +176,24 @@ impl Subject<'_> {
         median(self.values(mode, column))
     }
 
+    /// Ranks in all.
+    pub fn ranks(&self) -> u64 {
+        self.lines.first().map_or(0, |line| line.ranks)
+    }
+
     /// Without divided by with, in each round.
     pub fn ratios(&self, column: usize) -> Vec<f64> {
-        let ratio = |with: &Sample| {
-            let without = self.of(Mode::Mpi).find(|line| line.round == with.round)?;
-            Some(without.values[column] / with.values[column])
+        self.ratios_to_fastest(&[self], column)
+    }
+
+    /// The fastest of `others` without, divided by this one with, in each round.
+    pub fn ratios_to_fastest(&self, others: &[&Self], column: usize) -> Vec<f64> {
+        let without = |round: u64| {
+            let values = others.iter().flat_map(|other| other.of(Mode::Mpi));
+            let values = values.filter(|line| line.of.round == round);
+            values.map(|line| line.values[column]).reduce(f64::min)
         };
+        let ratio = |with: &Sample| Some(without(with.of.round)? / with.values[column]);
         self.of(Mode::Foldback).filter_map(ratio).collect()
     }
 }
@@ -184,6 +210,10 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
+    fn of(round: u64, mode: Mode) -> Of {
+        Of { round, mpi: Mpi::OpenMpi4, hosts: 2, mode }
+    }
+
     const HEADER: &str = "collective,bytes,ranks,iterations,calls,mean_us";
 
     #[test]
@@ -199,7 +229,7 @@ mod tests {
         for (round, mpi, foldback) in [(0, 10.0, 5.0), (1, 40.0, 10.0), (2, 12.0, 4.0)] {
             for (mode, time) in [(Mode::Mpi, mpi), (Mode::Foldback, foldback)] {
                 let csv = format!("{HEADER}\nallreduce,4,2,1000,1200,{time}\n");
-                samples.add(round, 2, mode, &csv, &Folded::default()).unwrap();
+                samples.add(of(round, mode), &csv, &Folded::default()).unwrap();
             }
         }
         let subjects = samples.subjects();
@@ -209,12 +239,33 @@ mod tests {
     }
 
     #[test]
+    fn the_fastest_mpi_of_each_round_counts() {
+        let mut samples = Samples::new(&["mean_us"]);
+        for (round, mpi, times) in [
+            (0, Mpi::OpenMpi4, [10.0, 5.0]),
+            (0, Mpi::Mpich4, [8.0, 4.0]),
+            (1, Mpi::OpenMpi4, [6.0, 3.0]),
+            (1, Mpi::Mpich4, [9.0, 1.0]),
+        ] {
+            for (mode, time) in [Mode::Mpi, Mode::Foldback].into_iter().zip(times) {
+                let csv = format!("{HEADER}\nallreduce,4,2,1000,1200,{time}\n");
+                let of = Of { mpi, ..of(round, mode) };
+                samples.add(of, &csv, &Folded::default()).unwrap();
+            }
+        }
+        let subjects = samples.subjects();
+        let all: Vec<_> = subjects.iter().collect();
+        assert_eq!(subjects[0].ratios_to_fastest(&all, 0), [8.0 / 5.0, 2.0]);
+        assert_eq!(subjects[1].ratios_to_fastest(&all, 0), [2.0, 6.0]);
+    }
+
+    #[test]
     fn other_output_is_left_out_and_no_output_is_an_error() {
         let mut samples = Samples::new(&["mean_us"]);
         let csv = format!("a warning\n{HEADER}\n\nbarrier,0,2,1000,1200,4\n");
-        samples.add(0, 2, Mode::Mpi, &csv, &Folded::default()).unwrap();
+        samples.add(of(0, Mode::Mpi), &csv, &Folded::default()).unwrap();
         assert_eq!(samples.lines.len(), 1);
-        assert!(samples.add(0, 2, Mode::Mpi, "usage: latency", &Folded::default()).is_err());
+        assert!(samples.add(of(0, Mode::Mpi), "usage: latency", &Folded::default()).is_err());
     }
 
     #[test]
@@ -224,7 +275,7 @@ mod tests {
         let folded = Folded::parse(
             r#"{"collectives": [{"collective": "Bcast", "form": "Blocking", "calls": 40}]}"#,
         );
-        samples.add(0, 2, Mode::Foldback, &csv, &folded.unwrap()).unwrap();
+        samples.add(of(0, Mode::Foldback), &csv, &folded.unwrap()).unwrap();
         let folded = |subject: &Subject<'_>| (subject.bytes, subject.folded());
         let folded: Vec<_> = samples.subjects().iter().map(folded).collect();
         assert_eq!(folded, [(4, true), (8, true), (64, false)]);

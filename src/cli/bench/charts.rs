@@ -1,0 +1,233 @@
+//! Which charts there are: latency, ratio and overlap over message size, cost over hosts.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use plotters::prelude::{IntoLogRange, SeriesLabelPosition};
+
+use super::chart::{Dot, Series, Style, Text, capitalised, draw, log_range, readable_bytes};
+use super::growth::{Fit, Growth};
+use super::latency::Point;
+use super::overlap;
+
+/// Most sizes in a chart of growth: more cannot be told apart.
+const MOST_SIZES: usize = 4;
+
+/// For each number of hosts the dots of its points, if any.
+fn by_hosts<P>(
+    points: &[&P],
+    hosts: fn(&P) -> u64,
+    series: impl Fn(usize, u64, &[&P]) -> Vec<Series>,
+) -> Vec<Series> {
+    let all: BTreeSet<u64> = points.iter().map(|point| hosts(point)).collect();
+    let of = |(colour, n): (usize, u64)| {
+        let mine: Vec<&P> = points.iter().copied().filter(|point| hosts(point) == n).collect();
+        series(colour, n, &mine)
+    };
+    all.into_iter().enumerate().flat_map(of).collect()
+}
+
+/// The two ways side by side, for each number of hosts.
+fn both_ways<P>(
+    points: &[&P],
+    mpi: &str,
+    hosts: fn(&P) -> u64,
+    place: fn(&P) -> u64,
+    values: fn(&P) -> [f64; 2],
+) -> Vec<Series> {
+    by_hosts(points, hosts, |colour, n, mine| {
+        let dots = |way: usize| {
+            let dot = |p: &&P| Dot { x: place(p) as f64, y: values(p)[way], spread: None };
+            mine.iter().map(dot).collect()
+        };
+        let with = format!("foldback, {n} hosts");
+        vec![
+            Series { label: with, colour, style: Style::Solid, dots: dots(1) },
+            Series {
+                label: format!("{mpi}, {n} hosts"),
+                colour,
+                style: Style::Dashed,
+                dots: dots(0),
+            },
+        ]
+    })
+}
+
+fn over_size<'a>(title: &'a str, y: &'a str, legend: SeriesLabelPosition) -> Text<'a> {
+    Text { title, x: "message size", y, base: 4.0, x_label: readable_bytes, legend }
+}
+
+/// Both ways at one size and number of hosts.
+#[derive(Clone, Copy, Debug)]
+pub struct Compared {
+    pub hosts: u64,
+    pub bytes: u64,
+    pub mpi: f64,
+    pub foldback: f64,
+    pub ratio: f64,
+    /// Least and greatest ratio.
+    pub spread: (f64, f64),
+}
+
+impl From<&&Point> for Compared {
+    fn from(p: &&Point) -> Self {
+        Self {
+            hosts: p.hosts,
+            bytes: p.bytes,
+            mpi: p.mpi.mean,
+            foldback: p.foldback.mean,
+            ratio: p.ratio,
+            spread: (p.ratio_min, p.ratio_max),
+        }
+    }
+}
+
+/// An SVG of the latency of one collective, or none if fewer than two sizes were measured.
+pub fn latency(points: &[&Point], collective: &str, mpi: &str) -> Result<Option<String>> {
+    let points: Vec<Compared> = points.iter().map(Compared::from).collect();
+    latency_of(&points, &format!("MPI_{}", capitalised(collective)), "microseconds", mpi)
+}
+
+/// Likewise of anything that takes time.
+pub fn latency_of(
+    points: &[Compared],
+    title: &str,
+    unit: &str,
+    mpi: &str,
+) -> Result<Option<String>> {
+    let points: Vec<&Compared> = points.iter().collect();
+    let values = |p: &Compared| [p.mpi, p.foldback];
+    let series = both_ways(&points, mpi, |p| p.hosts, |p| p.bytes, values);
+    let y = format!("mean latency, {unit}");
+    let text = over_size(title, &y, SeriesLabelPosition::UpperLeft);
+    draw(&series, &text, log_range(&series).log_scale())
+}
+
+/// Likewise of the ratio, with its least and greatest.
+pub fn ratio(points: &[&Point], collective: &str, mpi: &str) -> Result<Option<String>> {
+    let points: Vec<Compared> = points.iter().map(Compared::from).collect();
+    ratio_of(&points, &format!("MPI_{}: {mpi} / foldback", capitalised(collective)))
+}
+
+/// Likewise of anything.
+pub fn ratio_of(points: &[Compared], title: &str) -> Result<Option<String>> {
+    let points: Vec<&Compared> = points.iter().collect();
+    let dot = |p: &&Compared| Dot { x: p.bytes as f64, y: p.ratio, spread: Some(p.spread) };
+    let mut series = by_hosts(
+        &points,
+        |p| p.hosts,
+        |colour, hosts, mine| {
+            let dots = mine.iter().map(dot).collect();
+            vec![Series { label: format!("{hosts} hosts"), colour, style: Style::Solid, dots }]
+        },
+    );
+    let sizes = || points.iter().map(|point| point.bytes);
+    if let (Some(least), Some(most)) = (sizes().min(), sizes().max()) {
+        let dot = |x: u64| Dot { x: x as f64, y: 1.0, spread: None };
+        let dots = vec![dot(least), dot(most)];
+        let label = "equal".to_owned();
+        series.push(Series { label, colour: series.len(), style: Style::Line, dots });
+    }
+    let most = points.iter().map(|point| point.spread.1).fold(1.0, f64::max);
+    let y = "ratio of latencies (least to greatest round)";
+    draw(&series, &over_size(title, y, SeriesLabelPosition::UpperRight), 0.0..most * 1.1)
+}
+
+/// Likewise of the overlap.
+pub fn overlap(points: &[&overlap::Point], collective: &str, mpi: &str) -> Result<Option<String>> {
+    let values = |p: &overlap::Point| [p.mpi.overlap[0], p.foldback.overlap[0]];
+    let series = both_ways(points, mpi, |p| p.hosts, |p| p.bytes, values);
+    let title = format!("MPI_{}", capitalised(collective));
+    let text = over_size(&title, "overlap, percent", SeriesLabelPosition::MiddleLeft);
+    draw(&series, &text, 0.0..105.0)
+}
+
+/// An SVG of latency over the number of hosts, with what was fitted; or none if there are too few.
+pub fn growth(growths: &[Growth<'_>], collective: &str, mpi: &str) -> Result<Option<String>> {
+    let mine: Vec<_> =
+        growths.iter().filter(|g| g.collective == collective && g.mpi == mpi).collect();
+    // The smallest, the largest, and what lies evenly between.
+    let chosen: Vec<_> = match mine.len() {
+        n if n <= MOST_SIZES => mine,
+        n => (0..MOST_SIZES).map(|i| mine[i * (n - 1) / (MOST_SIZES - 1)]).collect(),
+    };
+    let mut series = Vec::new();
+    for (colour, growth) in chosen.iter().enumerate() {
+        let size = readable_bytes(growth.bytes as f64);
+        let costs = growth.costs(|way| way.mean);
+        for (way, costs) in costs.iter().enumerate() {
+            let (name, style) = [(mpi, Style::Dashed), ("foldback", Style::Solid)][way];
+            let fit = Fit::of(costs);
+            let grows = fit.map_or_else(String::new, |fit| format!(" ~ h^{:.2}", fit.exponent));
+            let label =
+                if collective == "barrier" { name.to_owned() } else { format!("{name}, {size}") };
+            let dot = |(&hosts, &y): (&u64, &f64)| Dot { x: hosts as f64, y, spread: None };
+            let dots: Vec<_> = costs.iter().map(dot).collect();
+            // Both ways of the only size have colours of their own.
+            let colour = if chosen.len() == 1 { way } else { colour };
+            let fitted: Vec<_> = fit
+                .iter()
+                .flat_map(|fit| dots.iter().map(|dot| Dot { y: fit.at(dot.x), ..*dot }))
+                .collect();
+            series.push(Series { label: label.clone(), colour, style, dots });
+            let label = format!("{label}{grows}");
+            series.push(Series { label, colour, style: Style::Line, dots: fitted });
+        }
+    }
+    let title = format!("MPI_{} over hosts", capitalised(collective));
+    let text = Text {
+        title: &title,
+        x: "hosts",
+        y: "mean latency, microseconds",
+        base: 2.0,
+        x_label: |hosts| format!("{hosts}"),
+        legend: SeriesLabelPosition::UpperLeft,
+    };
+    draw(&series, &text, log_range(&series).log_scale())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::growth::growths;
+    use super::*;
+
+    fn points(hosts: &[u64], sizes: &[u64]) -> Vec<Point> {
+        let of = |hosts: &u64| {
+            let hosts = *hosts;
+            sizes.iter().map(move |&size| Point::example("allreduce", hosts, size, 3.0))
+        };
+        hosts.iter().flat_map(of).collect()
+    }
+
+    fn assert_says(svg: &str, texts: &[&str]) {
+        for text in texts {
+            assert!(svg.contains(text), "no {text} in the chart");
+        }
+    }
+
+    #[test]
+    fn a_chart_names_both_ways_and_all_hosts() {
+        let points = points(&[2, 8], &[4, 1024]);
+        let points: Vec<_> = points.iter().collect();
+        let svg = latency(&points, "allreduce", "openmpi4").unwrap().unwrap();
+        assert_says(&svg, &["MPI_Allreduce", "foldback, 8 hosts", "openmpi4, 2 hosts"]);
+        let svg = ratio(&points, "allreduce", "openmpi4").unwrap().unwrap();
+        assert_says(&svg, &["openmpi4 / foldback", "8 hosts", "equal"]);
+    }
+
+    #[test]
+    fn one_size_makes_no_chart() {
+        let points = points(&[2], &[4]);
+        let points: Vec<_> = points.iter().collect();
+        assert!(latency(&points, "allreduce", "openmpi4").unwrap().is_none());
+        assert!(ratio(&points, "allreduce", "openmpi4").unwrap().is_none());
+    }
+
+    #[test]
+    fn growth_is_drawn_with_what_was_fitted() {
+        let points = points(&[2, 4, 8], &[4, 64, 256, 1024, 4096, 16384]);
+        let svg = growth(&growths(&points), "allreduce", "openmpi4").unwrap().unwrap();
+        assert_says(&svg, &["foldback, 4 B", "openmpi4, 16 KiB", "h^0.00", "hosts"]);
+        assert!(growth(&growths(&points), "bcast", "openmpi4").unwrap().is_none());
+    }
+}

@@ -1,0 +1,337 @@
+//! `foldback bench` and its subcommands on tiny runs: which files they write, which columns are in
+//! them, how they end. No time is asserted: those of a busy machine say nothing. Needs root.
+
+#[path = "mpi/harness.rs"]
+#[allow(dead_code)] // It serves more tests than these.
+mod harness;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use harness::{FOLDBACK, Mpi, Scratch, library, program, turn};
+
+/// Longest that any command here may take: `timeout` ends it.
+const PATIENCE: &str = "180";
+
+fn bench(arguments: &[&str]) -> Output {
+    assert!(nix::unistd::geteuid().is_root(), "the lab needs root");
+    // Builds the programs.
+    let programs = program(Mpi::Open, "latency");
+    assert!(programs.is_file());
+    Command::new("timeout")
+        .args([PATIENCE, FOLDBACK, "bench"])
+        .args(arguments)
+        .env("FOLDBACK_LIB", library())
+        // Which way is faster is not for a test to say.
+        .env("FOLDBACK_ROUTE", "fold")
+        .stdin(Stdio::null())
+        .output()
+        .expect("timeout is in coreutils")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs it, with its results in `out`. Returns what it printed.
+#[track_caller]
+fn ok(arguments: &[&str], out: &Path) -> String {
+    let mut all = arguments.to_vec();
+    all.extend(["--repeats", "1", "--timeout", "60", "--out", out.to_str().unwrap()]);
+    let output = bench(&all);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{arguments:?}: {}\n{stdout}{stderr}", output.status);
+    stdout
+}
+
+/// One line on standard error (clap adds a hint), and an exit status that says so.
+#[track_caller]
+fn fails(arguments: &[&str], says: &str) {
+    let output = bench(arguments);
+    let stderr = text(&output.stderr);
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{arguments:?}: {}", output.status);
+    let first = stderr.lines().next().unwrap_or_default();
+    assert!(first.contains(says), "{arguments:?}: no {says:?} in: {stderr}");
+    assert!(output.stdout.is_empty(), "{arguments:?}: {}", text(&output.stdout));
+}
+
+/// Rows of a CSV, by column; its first lines say where it was measured.
+struct Csv {
+    columns: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Csv {
+    #[track_caller]
+    fn read(path: &Path) -> Self {
+        let text =
+            fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert!(text.starts_with("# foldback "), "no machine in {}:\n{text}", path.display());
+        let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+        let split = |line: &str| line.split(',').map(str::to_owned).collect::<Vec<_>>();
+        let columns = split(lines.next().expect("a CSV has a heading"));
+        let rows: Vec<_> = lines.map(split).collect();
+        assert!(rows.iter().all(|row| row.len() == columns.len()), "{text}");
+        assert!(!rows.is_empty(), "{text}");
+        Self { columns, rows }
+    }
+
+    #[track_caller]
+    fn column(&self, name: &str) -> Vec<&str> {
+        let at = self.columns.iter().position(|column| column == name);
+        let at = at.unwrap_or_else(|| panic!("no column {name} among {:?}", self.columns));
+        self.rows.iter().map(|row| row[at].as_str()).collect()
+    }
+
+    #[track_caller]
+    fn assert_positive(&self, name: &str) {
+        for value in self.column(name) {
+            assert!(value.parse::<f64>().is_ok_and(|value| value > 0.0), "{name}: {value}");
+        }
+    }
+}
+
+/// No lab of a `foldback bench` is left.
+#[track_caller]
+fn assert_no_lab() {
+    let labs = fs::read_dir("/run/foldback/lab").into_iter().flatten().flatten();
+    let left: Vec<_> = labs
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("bench-"))
+        .collect();
+    assert!(left.is_empty(), "labs are left: {left:?}");
+}
+
+#[test]
+fn latencies_of_two_mpis_are_compared() {
+    let _turn = turn();
+    let out = Scratch::new("bench-latency");
+    let table = ok(
+        &[
+            "--mpi",
+            "openmpi,mpich",
+            "--hosts",
+            "2",
+            "--collective",
+            "allreduce,barrier",
+            "--sizes",
+            "4,64",
+            "--iterations",
+            "20",
+        ],
+        out.path(),
+    );
+    assert!(table.contains("| openmpi4 | foldback |"), "{table}");
+    assert!(table.contains("| mpich4 | foldback |"), "{table}");
+    let summary = Csv::read(&out.path().join("summary.csv"));
+    // Two sizes and the barrier, on each MPI.
+    assert_eq!(summary.rows.len(), 6);
+    assert_eq!(summary.column("folded"), ["1"; 6]);
+    for mode in ["mpi", "foldback"] {
+        for value in ["us", "min_us", "median_us", "p99_us", "cpu_us", "frames", "wire_bytes"] {
+            summary.assert_positive(&format!("{mode}_{value}"));
+        }
+    }
+    for ratio in ["ratio", "ratio_min", "ratio_max", "slowest_ratio", "fastest_ratio"] {
+        summary.assert_positive(ratio);
+    }
+    let samples = Csv::read(&out.path().join("samples.csv"));
+    assert_eq!(samples.rows.len(), 12);
+    for file in ["table.md", "allreduce-openmpi4.svg", "allreduce-ratio-mpich4.svg"] {
+        assert!(out.path().join(file).is_file(), "no {file}");
+    }
+    assert_no_lab();
+}
+
+#[test]
+fn growth_is_fitted_over_hosts_with_ranks_mtu_rate_and_doubles() {
+    let _turn = turn();
+    let out = Scratch::new("bench-growth");
+    let options = ["--hosts", "2,3,4", "--ranks-per-host", "2", "--mtu", "9000", "--rate", "1gbit"];
+    let what = ["--type", "double", "--collective", "bcast", "--sizes", "8", "--iterations", "10"];
+    let table = ok(&[&options[..], &what[..]].concat(), out.path());
+    assert!(table.contains("mtu 9000, links shaped to 1gbit"), "{table}");
+    assert!(table.contains("2, 3, 4 hosts, 2 ranks on each"), "{table}");
+    let summary = Csv::read(&out.path().join("summary.csv"));
+    assert_eq!(summary.column("ranks"), ["4", "6", "8"]);
+    let growth = Csv::read(&out.path().join("growth.csv"));
+    // Latency and CPU time, both ways.
+    assert_eq!(growth.rows.len(), 4);
+    growth.assert_positive("factor");
+    assert!(out.path().join("bcast-growth.svg").is_file());
+    assert_no_lab();
+}
+
+#[test]
+fn overlap_still_has_its_table() {
+    let _turn = turn();
+    let out = Scratch::new("bench-overlap");
+    let what = ["--overlap", "--hosts", "2", "--collective", "ibcast", "--sizes", "4,64"];
+    let table = ok(&[&what[..], &["--iterations", "20"]].concat(), out.path());
+    assert!(table.contains("| ibcast | 2 | 64 |"), "{table}");
+    let csv = Csv::read(&out.path().join("overlap.csv"));
+    assert_eq!(csv.rows.len(), 4);
+    assert!(out.path().join("ibcast.svg").is_file());
+}
+
+#[test]
+fn large_messages_that_take_too_much_memory_are_left_out() {
+    let _turn = turn();
+    let out = Scratch::new("bench-large");
+    let what = ["--hosts", "2", "--collective", "bcast,alltoall", "--sizes", "4,16777216"];
+    ok(&[&what[..], &["--iterations", "5", "--memory", "100"]].concat(), out.path());
+    let summary = Csv::read(&out.path().join("summary.csv"));
+    assert_eq!(summary.column("bytes"), ["4", "16777216", "4"]);
+}
+
+#[test]
+fn the_floor_stands_beside_the_allreduce() {
+    let _turn = turn();
+    let out = Scratch::new("bench-floor");
+    let table = ok(&["floor", "--iterations", "50"], out.path());
+    assert!(table.contains("openmpi4 / this"), "{table}");
+    let csv = Csv::read(&out.path().join("floor.csv"));
+    assert_eq!(csv.column("what"), ["send", "hook", "process", "openmpi4", "foldback-openmpi4"]);
+    for value in ["mean_us", "median_us", "p99_us"] {
+        csv.assert_positive(value);
+    }
+    assert!(out.path().join("floor.md").is_file());
+    assert_no_lab();
+}
+
+/// A directory with programs that take OSU's options and print what OSU's print, by means of ours.
+fn fake_osu() -> Scratch {
+    let osu = Scratch::new("bench-osu-programs");
+    let collective = osu.path().join("libexec/mpi/collective");
+    fs::create_dir_all(&collective).unwrap();
+    let latency = program(Mpi::Open, "latency");
+    for (name, heading, fields) in [
+        ("allreduce", "# Size       Avg Latency(us)", "$2, $9"),
+        ("barrier", "# Avg Latency(us)", "\"\", $9"),
+    ] {
+        let script = format!(
+            "#!/bin/sh\n\
+             # -m LEAST:MOST -i ITERATIONS -x WARMUP -T TYPE -c\n\
+             sizes=4:4 check=\n\
+             while getopts m:i:x:T:c option; do\n\
+             case $option in\n\
+             m) sizes=$OPTARG;; i) iterations=$OPTARG;; x) warmup=$OPTARG;; c) check=Pass;; T) ;;\n\
+             *) exit 2;;\n\
+             esac\n\
+             done\n\
+             {} --collective {name} --sizes \"${{sizes%:*}},${{sizes#*:}}\" \\\n\
+             --iterations \"$iterations\" --warmup \"$warmup\" | awk -F, -v check=\"$check\" '\n\
+             NR == 1 {{ print \"# OSU MPI Test v0\"; print \"{heading}\" }}\n\
+             $1 == \"{name}\" {{ print {fields}, check }}'\n",
+            latency.display()
+        );
+        let path = collective.join(format!("osu_{name}"));
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    osu
+}
+
+#[test]
+fn osu_programs_are_found_run_and_compared() {
+    let _turn = turn();
+    let (osu, out) = (fake_osu(), Scratch::new("bench-osu"));
+    let directory = osu.path().to_str().unwrap();
+    let what = ["osu", "--osu-dir", directory, "--hosts", "2", "--sizes", "4:1024", "-c"];
+    let table = ok(&[&what[..], &["--iterations", "20", "--warmup", "5"]].concat(), out.path());
+    assert!(table.contains("| osu_allreduce | openmpi4 | 2 | 1024 |"), "{table}");
+    assert!(table.contains("| osu_barrier | openmpi4 | 2 | - |"), "{table}");
+    let csv = Csv::read(&out.path().join("osu.csv"));
+    assert_eq!(csv.column("bytes"), ["4", "1024", "0"]);
+    assert_eq!(csv.column("folded"), ["1"; 3]);
+    csv.assert_positive("ratio");
+    assert_eq!(Csv::read(&out.path().join("osu-samples.csv")).rows.len(), 6);
+    for file in ["osu.md", "osu_allreduce.svg", "osu_allreduce-ratio.svg"] {
+        assert!(out.path().join(file).is_file(), "no {file}");
+    }
+    assert_no_lab();
+}
+
+#[test]
+fn a_program_of_osu_that_prints_something_else_is_one_clear_line() {
+    let _turn = turn();
+    let osu = Scratch::new("bench-osu-wrong");
+    fs::create_dir_all(osu.path()).unwrap();
+    let path = osu.path().join("osu_bcast");
+    fs::write(&path, "#!/bin/sh\necho 'no table'\n").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let directory = osu.path().to_str().unwrap();
+    let output = bench(&["osu", "--osu-dir", directory, "--hosts", "2", "--repeats", "1"]);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("osu_bcast: the program printed no table"), "{stderr}");
+    assert_no_lab();
+}
+
+/// The gate of `make instructions`: renewed counts pass, counts that are too low fail. Whether the
+/// counts in the repository hold is not asked here.
+#[test]
+fn instructions_are_kept_and_compared() {
+    let _turn = turn();
+    let kept = Scratch::new("bench-instructions.json");
+    let script = |arguments: &[&str]| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        assert!(program(Mpi::Open, "instructions").is_file());
+        let output = Command::new("timeout")
+            .arg(PATIENCE)
+            .arg(root.join("scripts/instructions.sh"))
+            .args(arguments)
+            .env("WHAT", "fold nodata")
+            .env("KEPT", kept.path())
+            .env("BIN", FOLDBACK)
+            .env("FOLDBACK_LIB", library())
+            .stdin(Stdio::null())
+            .output()
+            .expect("timeout is in coreutils");
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (status, _, stderr) = script(&[]);
+    assert!(status == Some(1) && stderr.contains("make instructions RENEW=1"), "{stderr}");
+    let (status, stdout, stderr) = script(&["renew"]);
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    let (status, stdout, stderr) = script(&[]);
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    let mut counts: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(kept.path()).unwrap()).unwrap();
+    let fold = counts["per_call"]["fold"].as_u64().unwrap();
+    assert!(fold > 100, "{counts}");
+    counts["per_call"]["fold"] = (fold / 2).into();
+    fs::write(kept.path(), counts.to_string()).unwrap();
+    let (status, _, stderr) = script(&[]);
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(stderr.contains("FAILED: fold takes"), "{stderr}");
+}
+
+#[test]
+fn wrong_words_are_one_clear_line() {
+    let _turn = turn();
+    for (words, says) in [
+        (&["--sizes", "6"][..], "not a multiple of 4"),
+        (&["--sizes", "4", "--type", "double"], "not a multiple of 8"),
+        (&["--sizes", "33554432"], "--sizes"),
+        (&["--collective", "sort"], "--collective sort"),
+        (&["--hosts", "1"], "--hosts"),
+        (&["--mpi", "lam"], "--mpi"),
+        (&["--mtu", "100"], "--mtu"),
+        (&["--rate", "fast"], "--rate"),
+        (
+            &["--programs", "/nonexistent", "--hosts", "2"],
+            "/nonexistent/openmpi4/latency not found",
+        ),
+        (&["floor", "--hosts", "4"], "between 2 hosts"),
+        (&["osu", "--osu-dir", "/nonexistent"], "/nonexistent is no directory"),
+        (&["osu", "--osu-dir", "/sys/power"], "no osu_allreduce"),
+        (&["osu", "--osu-dir", "/sys/power", "--programs", "osu_x"], "no program osu_x"),
+        (&["osu", "--osu-dir", "/tmp", "--sizes", "8:4"], "--sizes"),
+    ] {
+        fails(words, says);
+    }
+    assert_no_lab();
+}
