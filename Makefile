@@ -7,8 +7,8 @@ PREFIX ?= /usr/local
 FOLDBACK := target/release/foldback
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mpis setup-apps build lint header test test-quick test-apps test-kernels bench bench-results \
-	instructions demo install clean
+.PHONY: help setup setup-mpis setup-apps build lint header test test-quick test-long test-apps test-kernels \
+	bench bench-results instructions demo install clean
 
 help: ## this text
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -32,11 +32,14 @@ lint: setup ## formatting, clippy, generated header, scripts
 header: setup ## renew include/foldback.h from src/capi.rs
 	FOLDBACK_RENEW_HEADER=1 $(CARGO) test --release --test header
 
-test: build ## all tests but those of test-apps (as root)
+test: build ## every behaviour once; what CI runs (as root; 6 minutes)
 	@scripts/test.sh all
 
-test-quick: build ## all but those of 100,000 collectives (as root)
+test-quick: build ## between edits: logic, simulation, packets, two small jobs (as root; a minute)
 	@scripts/test.sh quick
+
+test-long: build ## 100,000 collectives, 1,000 communicators: before a release (as root; 2 minutes)
+	@scripts/test.sh long
 
 test-apps: build setup-apps ## programs of others, mpi4py's own tests among them (as root)
 	@scripts/test.sh apps

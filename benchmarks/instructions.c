@@ -46,7 +46,7 @@ int main(int argc, char **argv)
 		count = 0;
 	else if (strcmp(what, "fold") != 0)
 		fail("--what: there is no %s", what);
-	watch(120, "%s", what);
+	watch(PATIENCE, "%s", what);
 	for (long i = 0; i < calls; i++) {
 		MPI_Barrier(MPI_COMM_WORLD);
 		if (world_rank == 1)

@@ -38,7 +38,7 @@
 #include "program.h"
 #include "sizes.h"
 
-static long iterations = 1000, warmup = 200, stall = 120, memory = 2048;
+static long iterations = 1000, warmup = 200, stall = PATIENCE, memory = 2048;
 static const char *only = "allreduce";
 static const char *type_name = "int32";
 static const char *size_list = "4,16,64,256,1024,1400,4096,16384,65536";
@@ -50,7 +50,7 @@ static const struct option_spec options[] = {
     {"--iterations", OPTION_NUMBER, &iterations, "timed, of up to 8 KiB; fewer above (1000)"},
     {"--warmup", OPTION_NUMBER, &warmup, "untimed, likewise (200)"},
     {"--memory", OPTION_NUMBER, &memory, "MiB of all ranks' buffers, at most (2048)"},
-    {"--stall", OPTION_NUMBER, &stall, "seconds that one size may take (120)"},
+    {"--stall", OPTION_NUMBER, &stall, "seconds that one size may take (300)"},
     {0},
 };
 

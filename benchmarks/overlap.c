@@ -49,7 +49,7 @@
 #include "program.h"
 #include "sizes.h"
 
-static long iterations = 1000, warmup = 100, tests, by_clock, stall = 120;
+static long iterations = 1000, warmup = 100, tests, by_clock, stall = PATIENCE;
 static const char *only = "iallreduce";
 static const char *size_list = "4,64,1024,4096,16384,65536";
 
@@ -60,7 +60,7 @@ static const struct option_spec options[] = {
     {"--warmup", OPTION_NUMBER, &warmup, "untimed, likewise (100)"},
     {"--tests", OPTION_NUMBER, &tests, "calls of MPI_Test while computing (0)"},
     {"--clock", OPTION_FLAG, &by_clock, "compute until the time is over, not a number of turns"},
-    {"--stall", OPTION_NUMBER, &stall, "seconds that one size may take (120)"},
+    {"--stall", OPTION_NUMBER, &stall, "seconds that one size may take (300)"},
     {0},
 };
 

@@ -20,7 +20,7 @@
 
 enum { MOST_STEPS = 128, LONG_MESSAGE = 256 << 10 };
 
-static long seed = 1, batches = 300, first = 0, stall = 120, settle = 128;
+static long seed = 1, batches = 300, first = 0, stall = PATIENCE, settle = 128;
 static long real_above = LONG_MAX, verbose, many_clocks;
 static const char *form_name = "any", *only_name = "", *real_names = "";
 static struct call_limits limits = {.max_bytes = 16384, .only = -1};
@@ -34,7 +34,7 @@ static const struct option_spec options[] = {
     {"--max-bytes", OPTION_NUMBER, &limits.max_bytes, "most bytes of all blocks (16384)"},
     {"--settle", OPTION_NUMBER, &settle,
      "Allreduces on each communicator before the first batch (128)"},
-    {"--stall", OPTION_NUMBER, &stall, "seconds that one step may take (120)"},
+    {"--stall", OPTION_NUMBER, &stall, "seconds that one step may take (300)"},
     {"--real-above", OPTION_NUMBER, &real_above,
      "calls of more than N bytes reach the real MPI (-1: all): allow what it is known to do "
      "wrong"},

@@ -21,7 +21,7 @@
 #include "plan.h"
 #include "program.h"
 
-static long seed = 1, calls = 1000, first = 0, stall = 120, real_above = LONG_MAX;
+static long seed = 1, calls = 1000, first = 0, stall = PATIENCE, real_above = LONG_MAX;
 static long settle = 128, compare, verbose, many_clocks;
 static struct plan_limits limits = {.max_bytes = 8192, .big_every = 500, .big_bytes = 4 << 20};
 
@@ -34,7 +34,7 @@ static const struct option_spec options[] = {
     {"--big-bytes", OPTION_NUMBER, &limits.big_bytes, "most bytes of a big call (4194304)"},
     {"--settle", OPTION_NUMBER, &settle,
      "Allreduces on each communicator before the first call (128)"},
-    {"--stall", OPTION_NUMBER, &stall, "seconds that one call may take (120)"},
+    {"--stall", OPTION_NUMBER, &stall, "seconds that one call may take (300)"},
     {"--compare", OPTION_FLAG, &compare, "make each call through PMPI_* too"},
     {"--real-above", OPTION_NUMBER, &real_above,
      "MPI_* reaches the real MPI in calls of more than N bytes (-1: in all): allow what it is "

@@ -8,13 +8,13 @@
 
 #include "program.h"
 
-static long bytes = 1024, seconds = 6, least = 400, stall = 60;
+static long bytes = 1024, seconds = 6, least = 400, stall = PATIENCE;
 
 static const struct option_spec options[] = {
     {"--bytes", OPTION_NUMBER, &bytes, "of a message (1024)"},
     {"--seconds", OPTION_NUMBER, &seconds, "to go on for (6)"},
     {"--least", OPTION_NUMBER, &least, "of each, however long that takes (400)"},
-    {"--stall", OPTION_NUMBER, &stall, "seconds without progress (60)"},
+    {"--stall", OPTION_NUMBER, &stall, "seconds without progress (300)"},
     {0},
 };
 

@@ -478,13 +478,13 @@ int main(int argc, char **argv)
 	for (long i = 0; i < (long)(sizeof(rows) / sizeof(*rows)); i++) {
 		if ((only >= 0 && only != i) || (rows[i].deadly & this_mpi() && !all))
 			continue;
-		watch(30, "%s", rows[i].text);
+		watch(PATIENCE, "%s", rows[i].text);
 		report(rows[i].text, make(rows[i].call));
 		/* The answer counts, where there is one. */
 		if (rows[i].call == row_all_same_1 || rows[i].call == row_all_same_4)
 			say("  leaves %d %d %d %d", values[0], values[1], values[2], values[3]);
 	}
-	watch(30, "the end");
+	watch(PATIENCE, "the end");
 	if (this_mpi() == OPEN_MPIS)
 		one_odd_rank();
 	free_types();

@@ -176,7 +176,7 @@ int main(int argc, char **argv)
 	program_start("fallback", &argc, &argv, options);
 	if (world_size < 2)
 		fail("needs at least 2 ranks");
-	watch(120, "all of it");
+	watch(PATIENCE, "all of it");
 	for (long i = 0; i < rounds; i++) {
 		integers();
 		floating_point();

@@ -209,7 +209,7 @@ int main(int argc, char **argv)
 	double start;
 	int first = program_start("histogram", &argc, &argv, options);
 
-	watch(300, "the histogram");
+	watch(PATIENCE, "the histogram");
 	if (world_rank == 0)
 		find_files(argv + first, argc - first);
 	start = now();

@@ -171,7 +171,7 @@ static void run_all(const struct team *team, struct random *random)
 		if (try.kind->waits_too && try.collective == ALLREDUCE &&
 		    (choice >> 32) % 64 == 0 && issue_has(PERSISTENT, false))
 			try.form = PERSISTENT;
-		watch(60, "%s of %s on %s", collectives[try.collective].name, try.kind->name,
+		watch(PATIENCE, "%s of %s on %s", collectives[try.collective].name, try.kind->name,
 		      team->name);
 		run(&try, random);
 	}

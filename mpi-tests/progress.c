@@ -18,11 +18,11 @@ enum {
 	TAG = 7,
 };
 
-static long stall = 60, only = -1, rounds = 1;
+static long stall = PATIENCE, only = -1, rounds = 1;
 static char *outgoing, *incoming;
 
 static const struct option_spec options[] = {
-    {"--stall", OPTION_NUMBER, &stall, "seconds that one test may take (60)"},
+    {"--stall", OPTION_NUMBER, &stall, "seconds that one test may take (300)"},
     {"--only", OPTION_NUMBER, &only, "number of the one test to run"},
     {"--rounds", OPTION_NUMBER, &rounds, "how often to run all (1)"},
     {0},

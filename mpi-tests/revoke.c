@@ -11,10 +11,10 @@
 #include <mpi-ext.h>
 #endif
 
-static long stall = 30, times = 100;
+static long stall = PATIENCE, times = 100;
 
 static const struct option_spec options[] = {
-    {"--stall", OPTION_NUMBER, &stall, "seconds that one test may take (30)"},
+    {"--stall", OPTION_NUMBER, &stall, "seconds that one test may take (300)"},
     {"--times", OPTION_NUMBER, &times, "collectives before (100)"},
     {0},
 };

@@ -9,10 +9,10 @@
 #include "persistent.h"
 #include "program.h"
 
-static long stall = 60, world, rounds = 50;
+static long stall = PATIENCE, world, rounds = 50;
 
 static const struct option_spec options[] = {
-    {"--stall", OPTION_NUMBER, &stall, "seconds that one test may take (60)"},
+    {"--stall", OPTION_NUMBER, &stall, "seconds that one test may take (300)"},
     {"--rounds", OPTION_NUMBER, &rounds, "collectives of each kind (50)"},
     {"--world", OPTION_FLAG, &world, "call MPI_Init too"},
     {0},

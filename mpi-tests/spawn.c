@@ -11,10 +11,10 @@
 #include "pending.h"
 #include "program.h"
 
-static long stall = 60, children = 2, rounds = 50, child, cycles = 2;
+static long stall = PATIENCE, children = 2, rounds = 50, child, cycles = 2;
 
 static const struct option_spec options[] = {
-    {"--stall", OPTION_NUMBER, &stall, "seconds that one test may take (60)"},
+    {"--stall", OPTION_NUMBER, &stall, "seconds that one test may take (300)"},
     {"--children", OPTION_NUMBER, &children, "how many to start at a time (2)"},
     {"--rounds", OPTION_NUMBER, &rounds, "collectives of each kind (50)"},
     {"--cycles", OPTION_NUMBER, &cycles, "how often to start them (2)"},

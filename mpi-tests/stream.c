@@ -11,12 +11,12 @@
 
 enum { MOST = 512 }; /* longs: 4 KiB, three chunks */
 
-static long seed = 1, calls = 100000, stall = 60;
+static long seed = 1, calls = 100000, stall = PATIENCE;
 
 static const struct option_spec options[] = {
     {"--seed", OPTION_NUMBER, &seed, "of the choices (1)"},
     {"--calls", OPTION_NUMBER, &calls, "how many collectives (100000)"},
-    {"--stall", OPTION_NUMBER, &stall, "seconds that 1000 calls may take (60)"},
+    {"--stall", OPTION_NUMBER, &stall, "seconds that 1000 calls may take (300)"},
     {0},
 };
 

@@ -12,11 +12,11 @@
 
 enum { TAG = 9, MANY = 24 };
 
-static long cycles = 1000, stall = 120;
+static long cycles = 1000, stall = PATIENCE;
 
 static const struct option_spec options[] = {
     {"--cycles", OPTION_NUMBER, &cycles, "communicators to make and free (1000)"},
-    {"--stall", OPTION_NUMBER, &stall, "seconds that one test may take (120)"},
+    {"--stall", OPTION_NUMBER, &stall, "seconds that one test may take (300)"},
     {0},
 };
 

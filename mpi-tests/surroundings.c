@@ -22,10 +22,10 @@
 #include "persistent.h"
 #include "program.h"
 
-static long stall = 60, folded, rounds = 100;
+static long stall = PATIENCE, folded, rounds = 100;
 
 static const struct option_spec options[] = {
-    {"--stall", OPTION_NUMBER, &stall, "seconds that one test may take (60)"},
+    {"--stall", OPTION_NUMBER, &stall, "seconds that one test may take (300)"},
     {"--rounds", OPTION_NUMBER, &rounds, "collectives of most tests (100)"},
     {"--folded", OPTION_FLAG, &folded,
      "a library takes the collectives: it must leave errno and floating-point flags alone, which "

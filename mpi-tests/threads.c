@@ -15,12 +15,12 @@
 
 enum { WORKERS = 2, TAG = 11, SLOTS = 8, LONG_MESSAGE = 128 << 10 };
 
-static long rounds = 1000, stall = 120;
+static long rounds = 1000, stall = PATIENCE;
 static const char *level_name = "multiple";
 
 static const struct option_spec options[] = {
     {"--rounds", OPTION_NUMBER, &rounds, "collectives of each thread (1000)"},
-    {"--stall", OPTION_NUMBER, &stall, "seconds that one test may take (120)"},
+    {"--stall", OPTION_NUMBER, &stall, "seconds that one test may take (300)"},
     {"--level", OPTION_TEXT, &level_name, "multiple, serialized or funneled (multiple)"},
     {0},
 };

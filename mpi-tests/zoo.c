@@ -16,11 +16,11 @@
 
 enum { MESSAGE = 4 << 20, AHEAD = 1000, MANY = 100, TAG = 7 };
 
-static long stall = 60, only = -1, idle, all;
+static long stall = PATIENCE, only = -1, idle, all;
 static char *outgoing, *incoming;
 
 static const struct option_spec options[] = {
-    {"--stall", OPTION_NUMBER, &stall, "seconds that one test may take (60)"},
+    {"--stall", OPTION_NUMBER, &stall, "seconds that one test may take (300)"},
     {"--only", OPTION_NUMBER, &only, "number of the one test to run"},
     {"--all", OPTION_FLAG, &all, "also what the MPI at hand is known to crash in"},
     {"--idle", OPTION_FLAG, &idle, "the last rank calls nothing but MPI_Init and MPI_Finalize"},

@@ -10,9 +10,6 @@ step() {
 step rustfmt
 cargo fmt --check
 
-step clippy
-cargo clippy --release --all-targets --quiet -- -D warnings
-
 step clang-format
 # include/foldback.h is cbindgen's.
 git ls-files -z 'bpf/*.[ch]' 'mpi-tests/**.[ch]' 'benchmarks/*.[ch]' |
@@ -21,8 +18,10 @@ git ls-files -z 'bpf/*.[ch]' 'mpi-tests/**.[ch]' 'benchmarks/*.[ch]' |
 step shellcheck
 git ls-files -z 'scripts/*.sh' .ci/run | xargs -0 shellcheck
 
+step clippy
+cargo clippy --release --all-targets --quiet -- -D warnings
+
 step include/foldback.h
-cargo build --release --quiet
 cargo test --release --quiet --test header
 
 echo "lint: ok"

@@ -3,10 +3,11 @@
 # with apt and the same package names). Does nothing, and needs no privilege, if all is there.
 #
 #   scripts/setup.sh            build, tests, benchmarks, demo
-#   scripts/setup.sh kernels    that, and what scripts/test-kernels.sh needs
-#   scripts/setup.sh mpis       that, and what scripts/setup-mpis.sh needs
-#   scripts/setup.sh apps       that, and programs for make test-apps
-#   scripts/setup.sh python     that, and what builds extensions of Python
+#   scripts/setup.sh WHAT…      that, and what these need:
+#       kernels                 scripts/test-kernels.sh
+#       mpis                    scripts/setup-mpis.sh
+#       apps                    the programs of make test-apps
+#       python                  extensions of Python, to be built
 set -eu
 
 # BPF: compiler, its headers, and libelf, zlib; libclang for bindgen.
@@ -30,14 +31,15 @@ die() {
 	exit 1
 }
 
-case "${1-}" in
-'') ;;
-kernels) packages="$packages $kernel_packages" ;;
-mpis) packages="$packages python3-venv" ;;
-apps) packages="$packages hpcc netpipe-openmpi netpipe-mpich2" ;;
-python) packages="$packages python3-venv python3-dev" ;;
-*) die "unknown argument $1" ;;
-esac
+for what in "$@"; do
+	case "$what" in
+	kernels) packages="$packages $kernel_packages" ;;
+	mpis) packages="$packages python3-venv" ;;
+	apps) packages="$packages hpcc netpipe-openmpi netpipe-mpich2" ;;
+	python) packages="$packages python3-venv python3-dev" ;;
+	*) die "unknown argument $what" ;;
+	esac
+done
 
 if ! command -v cargo >/dev/null; then
 	die "no cargo: install Rust 1.88 or later (https://rustup.rs), then try again"

@@ -92,6 +92,17 @@ test_binary() {
 		sed -n 's/.*"executable":"\([^"]*\/deps\/'"$1"'-[^"]*\)".*/\1/p' | tail -n 1
 }
 
+# Before anything else, so that cargo is free for others by the time the kernel boots.
+build_tests() {
+	mkdir -p "$work/tests"
+	for name in $TESTS; do
+		say "building tests/$name.rs"
+		binary=$(test_binary "$name")
+		[ -n "$binary" ] || die "tests/$name.rs does not build"
+		ln -sf "$binary" "$work/tests/$name"
+	done
+}
+
 build_root() {
 	rm -rf "$root"
 	mkdir -p "$root/bin" "$root/sbin" "$root/modules" "$root/tests" "$root/etc" "$root/root"
@@ -113,10 +124,7 @@ nobody:x:65534:65534::/:/bin/false' >"$root/etc/passwd"
 		return
 	fi
 	for name in $TESTS; do
-		say "building tests/$name.rs"
-		binary=$(test_binary "$name")
-		[ -n "$binary" ] || die "tests/$name.rs does not build"
-		add_program "$binary" "/tests/$name"
+		add_program "$work/tests/$name" "/tests/$name"
 		echo "$name /tests/$name --test-threads 1" >>"$root/tests/list"
 	done
 }
@@ -134,6 +142,7 @@ boot() {
 [ -e target/release/foldback ] || die "no target/release/foldback: cargo build --release"
 root=$work/root
 log=$work/log
+[ $# -gt 0 ] || build_tests
 fetch_kernel
 build_root "$@"
 (cd "$root" && find . | cpio -o -H newc --quiet) | gzip -1 >"$work/initramfs.gz"

@@ -13,7 +13,7 @@ use std::process::{Command, Output, Stdio};
 use harness::{FOLDBACK, Mpi, Scratch, library, program, turn};
 
 /// Longest that any command here may take: `timeout` ends it.
-const PATIENCE: &str = "180";
+const PATIENCE: &str = "900";
 
 fn bench(arguments: &[&str]) -> Output {
     assert!(nix::unistd::geteuid().is_root(), "the lab needs root");
@@ -39,7 +39,7 @@ fn text(bytes: &[u8]) -> String {
 #[track_caller]
 fn ok(arguments: &[&str], out: &Path) -> String {
     let mut all = arguments.to_vec();
-    all.extend(["--repeats", "1", "--timeout", "60", "--out", out.to_str().unwrap()]);
+    all.extend(["--repeats", "1", "--timeout", "600", "--out", out.to_str().unwrap()]);
     let output = bench(&all);
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{arguments:?}: {}\n{stdout}{stderr}", output.status);

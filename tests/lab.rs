@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const FOLDBACK: &str = env!("CARGO_BIN_EXE_foldback");
 
 /// Longest that any command here may take: `timeout` ends it.
-const PATIENCE: &str = "60";
+const PATIENCE: &str = "600";
 
 fn foldback(arguments: &[&str]) -> Output {
     assert!(nix::unistd::geteuid().is_root(), "the lab needs root");
@@ -109,14 +109,14 @@ fn the_exit_status_is_the_programs() {
 #[test]
 fn what_a_killed_run_leaves_is_gone_after_the_next() {
     let mut run = Command::new(FOLDBACK)
-        .args(["lab", "run", "--private", "--hosts", "2", "--off", "--", "sleep", "30"])
+        .args(["lab", "run", "--private", "--hosts", "2", "--off", "--", "sleep", "600"])
         .stdin(Stdio::null())
         .spawn()
         .unwrap();
     let name = format!("run-{}", run.id());
     let begin = Instant::now();
     while labs_like(&name) == 0 {
-        assert!(begin.elapsed() < Duration::from_secs(30), "no lab of the name {name}");
+        assert!(begin.elapsed() < Duration::from_secs(120), "no lab of the name {name}");
         std::thread::sleep(Duration::from_millis(20));
     }
     run.kill().unwrap();

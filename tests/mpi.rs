@@ -3,7 +3,7 @@
 //!
 //! Needs root, and Debian's Open MPI and MPICH. What is missing is a failure, but for the MPIs that
 //! `make setup-mpis` installs: tests of these say that they are skipped. The long tests are ignored unless
-//! asked for (`make test-long`); FOLDBACK_TEST_LONG=slice cuts them to a tenth (`make test`).
+//! asked for (`make test-long`).
 
 #[path = "mpi/agents.rs"]
 mod agents;

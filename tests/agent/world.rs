@@ -19,7 +19,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 pub const HERE: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 pub const THERE: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
 /// Index of `v0` in each test's namespace.

@@ -91,7 +91,7 @@ fn outcomes(job: Job, target: (Mpi, &Path), what: &str) -> (Outcome, Vec<Outcome
     let mut arguments = vec![tests.to_str().unwrap(), results.path().to_str().unwrap()];
     arguments.extend(["-q", "--no-builddir", "-i", MODULES]);
     arguments.extend(left_out(target.0));
-    let outcome = run(job.timeout(240), target, "mpi4py_suite.py", &arguments);
+    let outcome = run(job, target, "mpi4py_suite.py", &arguments);
     let ranks = (0..HOSTS).map(|rank| {
         let path = results.path().join(format!("{rank}.json"));
         let text = fs::read_to_string(path).expect("each rank writes what became of its tests");

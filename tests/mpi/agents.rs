@@ -10,7 +10,7 @@ use crate::harness::{FOLDBACK, Job, Mpi, succeed, turn, wait};
 
 const HOSTS: u32 = 3;
 const NOBODY: &str = "65534";
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(600);
 
 /// A lab that stays, with an agent on each host.
 struct Served {

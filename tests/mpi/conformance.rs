@@ -112,7 +112,7 @@ fn hosts_of_unlike_numbers_of_ranks_agree_on_large_messages() {
 #[test]
 fn sixty_four_hosts_fold() {
     let _turn = turn();
-    let job = fold_all(Job::new(Mpi::Open, 64)).timeout(300);
+    let job = fold_all(Job::new(Mpi::Open, 64));
     check(job, 60, 14, &[]).assert_folded(ALL);
 }
 
@@ -120,6 +120,6 @@ fn sixty_four_hosts_fold() {
 #[ignore = "long: 100,000 calls"]
 fn a_hundred_thousand_calls_on_four_hosts() {
     let _turn = turn();
-    let job = fold_all(Job::new(Mpi::Open, 4)).timeout(900);
+    let job = fold_all(Job::new(Mpi::Open, 4)).timeout(1800);
     check(job, 100_000, 8, &["--big-every", "2000"]).assert_folded(ALL);
 }

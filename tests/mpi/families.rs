@@ -44,7 +44,7 @@ fn forms(mpi: Mpi) {
         if mpi == Mpi::Intel && form == "nonblocking" {
             continue;
         }
-        let arguments = ["--batches", "40", "--form", form, "--real-above", "-1", "--stall", "60"];
+        let arguments = ["--batches", "40", "--form", form, "--real-above", "-1"];
         let outcome = Job::new(mpi, HOSTS).run("collectives", &arguments);
         outcome.assert_prints("collectives: 40 batches ok");
         for collective in ALL {

@@ -16,49 +16,38 @@ fn soak(job: Job, calls: u64) {
     assert!(outcome.kernel("duplicates") > 0, "nothing was doubled? {:#}", outcome.stats);
 }
 
-#[test]
-fn ten_thousand_collectives_survive_by_tc() {
-    soak(Job::new(Mpi::Open, 3).env("FOLDBACK_HOOK", "tc"), 10_000);
+/// Each setting in a short stream, and in a long one if asked for.
+macro_rules! streams {
+    ($($name:ident: $job:expr;)*) => {
+        mod short {
+            use super::*;
+            $(
+                #[test]
+                fn $name() {
+                    soak($job, 5_000);
+                }
+            )*
+        }
+
+        mod long {
+            use super::*;
+            $(
+                #[test]
+                #[ignore = "long: 100,000 calls"]
+                fn $name() {
+                    soak($job.timeout(1800), 100_000);
+                }
+            )*
+        }
+    };
 }
 
-#[test]
-fn ten_thousand_collectives_survive_by_xdp() {
-    soak(Job::new(Mpi::Open, 3).env("FOLDBACK_HOOK", "xdp"), 10_000);
-}
-
-#[test]
-fn ten_thousand_collectives_of_mpich_survive() {
-    soak(Job::new(Mpi::Mpich, 2), 10_000);
-}
-
-#[test]
-#[ignore = "long: 100,000 calls"]
-fn a_hundred_thousand_collectives_survive_by_tc() {
-    soak(Job::new(Mpi::Open, 4).env("FOLDBACK_HOOK", "tc").timeout(900), 100_000);
-}
-
-#[test]
-#[ignore = "long: 100,000 calls"]
-fn a_hundred_thousand_collectives_survive_by_xdp() {
-    soak(Job::new(Mpi::Open, 3).env("FOLDBACK_HOOK", "xdp").timeout(900), 100_000);
-}
-
-#[test]
-#[ignore = "long: 100,000 calls"]
-fn a_hundred_thousand_collectives_by_the_other_algorithm_survive() {
-    soak(Job::new(Mpi::Open, 4).env("FOLDBACK_ALGORITHM", "direct").timeout(900), 100_000);
-}
-
-#[test]
-#[ignore = "long: 100,000 calls"]
-fn a_hundred_thousand_collectives_of_several_ranks_a_host_survive() {
-    soak(Job::new(Mpi::Open, 2).ranks_per_host(2).timeout(900), 100_000);
-}
-
-#[test]
-#[ignore = "long: 100,000 calls"]
-fn a_hundred_thousand_collectives_of_mpich_survive() {
-    soak(Job::new(Mpi::Mpich, 2).timeout(900), 100_000);
+streams! {
+    by_tc: Job::new(Mpi::Open, 4).env("FOLDBACK_HOOK", "tc");
+    by_xdp: Job::new(Mpi::Open, 3).env("FOLDBACK_HOOK", "xdp");
+    by_the_other_algorithm: Job::new(Mpi::Open, 4).env("FOLDBACK_ALGORITHM", "direct");
+    of_several_ranks_a_host: Job::new(Mpi::Open, 2).ranks_per_host(2);
+    of_mpich: Job::new(Mpi::Mpich, 2);
 }
 
 /// Of any size, with far more faults than any network has.
@@ -68,7 +57,6 @@ fn answers_are_right_whatever_the_network_does() {
     let outcome = Job::new(Mpi::Open, 3)
         .option(&["--loss", "5%", "--dup", "5%", "--reorder", "10%"])
         .env("FOLDBACK_MAX_BYTES", "4194304")
-        .timeout(240)
         .run("conformance", &["--calls", "500", "--settle", "16", "--big-every", "200"]);
     outcome.assert_prints("conformance: 500 calls ok");
     outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);

@@ -69,6 +69,10 @@ pub const COLLECTIVES: &[&str] = &[
 
 pub const FOLDBACK: &str = env!("CARGO_BIN_EXE_foldback");
 
+/// After so long a job, or a command, hangs. Far beyond what any takes on one busy core, and beyond
+/// PATIENCE of `mpi-tests/lib/program.h`, so that a program which hangs says where.
+pub const HANG: Duration = Duration::from_secs(600);
+
 /// Beyond the job's own time limit: making and removing the lab, and stacks of a job that hangs.
 const GRACE: Duration = Duration::from_secs(120);
 
@@ -151,7 +155,7 @@ impl Job {
             // By the limits alone: what is tested is what is folded. tests/mpi/router.rs has the rest.
             .env("FOLDBACK_ROUTE", "fold")
             .env("FOLDBACK_LIB", library());
-        Self { command, mpi, hosts, timeout: 120, copies: None }
+        Self { command, mpi, hosts, timeout: HANG.as_secs(), copies: None }
     }
 
     pub fn option(mut self, arguments: &[&str]) -> Self {

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{FOLDBACK, Job, Mpi, Outcome, succeed, turn};
+use crate::harness::{FOLDBACK, HANG, Job, Mpi, Outcome, succeed, turn};
 
 fn job(mpi: Mpi, hosts: u32) -> Job {
     Job::new(mpi, hosts).env("FOLDBACK_ROUTE", "auto").env("FOLDBACK_MAX_BYTES", "")
@@ -26,7 +26,7 @@ fn assert_measured(outcome: &Outcome, collective: &str) {
 fn random_collectives_are_right_by_whatever_way() {
     let _turn = turn();
     for (mpi, hosts, ranks) in [(Mpi::Open, 4, 1), (Mpi::Open, 2, 2), (Mpi::Mpich, 2, 1)] {
-        let job = job(mpi, hosts).ranks_per_host(ranks).timeout(200);
+        let job = job(mpi, hosts).ranks_per_host(ranks);
         let outcome =
             job.run("conformance", &["--calls", "6000", "--compare", "--real-above", "-1"]);
         outcome.assert_prints("conformance: 6000 calls ok");
@@ -51,7 +51,7 @@ fn they_are_compared_while_frames_are_lost() {
     let _turn = turn();
     let faults = ["--loss", "1%", "--dup", "1%", "--reorder", "1%", "--faults-on", "udp"];
     for bytes in ["64", "20000"] {
-        let job = job(Mpi::Open, 3).option(&faults).timeout(200);
+        let job = job(Mpi::Open, 3).option(&faults);
         let outcome = job.run("drift", &["--bytes", bytes, "--seconds", "3"]);
         outcome.assert_prints("of each ok");
         assert_measured(&outcome, "Allreduce");
@@ -87,7 +87,7 @@ impl Drop for Lab {
 
 fn lab(arguments: &[&str]) {
     let mut command = Command::new(FOLDBACK);
-    succeed(command.arg("lab").args(arguments), Duration::from_secs(60));
+    succeed(command.arg("lab").args(arguments), HANG);
 }
 
 #[test]

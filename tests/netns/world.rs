@@ -22,7 +22,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{geteuid, gettid};
 
 /// How long the hosts wait for each other, or for a frame, before they give up.
-pub const PATIENCE: Duration = Duration::from_secs(50);
+pub const PATIENCE: Duration = Duration::from_secs(200);
 
 /// Address of a host.
 pub fn address(host: u8) -> Ipv4Addr {
