@@ -106,6 +106,36 @@ fn the_exit_status_is_the_programs() {
     }
 }
 
+/// Open MPI 5's does so now and then; one that is stopped does so always.
+#[test]
+fn a_launcher_that_outlives_its_ranks_is_ended_with_their_status() {
+    if !Path::new(env!("CARGO_MANIFEST_DIR")).join("target/mpis/openmpi5").is_dir() {
+        let _ = writeln!(std::io::stderr(), "lab: openmpi5 is not installed, and skipped");
+        return;
+    }
+    // The parent is `foldback lab rank`, whose parent is the launcher or its daemon.
+    let stop = "kill -STOP $(cut -d ' ' -f 4 /proc/$PPID/stat); exit 7";
+    let output = foldback(&[
+        "lab",
+        "run",
+        "--private",
+        "--mpi",
+        "openmpi5",
+        "--hosts",
+        "2",
+        "--off",
+        "--timeout",
+        "300",
+        "--",
+        "sh",
+        "-c",
+        stop,
+    ]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert!(said.contains("all ranks have ended, but the launcher has not"), "{said}");
+}
+
 #[test]
 fn what_a_killed_run_leaves_is_gone_after_the_next() {
     let mut run = Command::new(FOLDBACK)

@@ -182,7 +182,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Command::Rate(set) => fabric::set_rate(&set.name, set.rate.0)?,
         Command::Status(status) => show(&status)?,
         Command::Down(down) => take_down(&down)?,
-        Command::Rank(rank) => match rank::exec(&rank.options, &rank.command)? {},
+        Command::Rank(rank) => return Ok(rank::run(&rank.options, &rank.command)?.into()),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -54,12 +54,17 @@ pub fn exec(
 
 /// Executes `command`, with what `adjust` changes. Returns only on failure.
 pub fn replace(command: &[OsString], adjust: impl FnOnce(&mut Command)) -> anyhow::Error {
+    anyhow::Error::new(prepare(command, adjust).exec())
+        .context(format!("cannot execute {}", Path::new(&command[0]).display()))
+}
+
+/// Program and arguments as a command, with what `adjust` changes.
+pub fn prepare(command: &[OsString], adjust: impl FnOnce(&mut Command)) -> Command {
     let (program, args) = command.split_first().expect("the parser asks for a program");
     let mut command = Command::new(program);
     command.args(args);
     adjust(&mut command);
-    anyhow::Error::new(command.exec())
-        .context(format!("cannot execute {}", Path::new(program).display()))
+    command
 }
 
 /// Mounts what differs between hosts over what all share.

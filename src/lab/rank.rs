@@ -8,6 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::fs::lchown;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use nix::sys::prctl;
@@ -15,6 +16,7 @@ use nix::unistd::{Gid, Uid, User, gethostname, setgroups, setresgid, setresuid};
 
 use super::enter;
 use super::registry::Lab;
+use super::supervise::Outcome;
 
 /// What holds for the ranks.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -31,6 +33,9 @@ pub struct Options {
     /// Directory below which the user shall own everything
     #[arg(long)]
     pub session_dirs: Option<PathBuf>,
+    /// Directory for a file with the exit status, as one byte, of each rank that has ended
+    #[arg(long)]
+    pub statuses: Option<PathBuf>,
     /// VARIABLE=VALUE, to be set
     #[arg(long = "env")]
     pub env: Vec<String>,
@@ -49,6 +54,9 @@ impl Options {
         if let Some(dir) = &self.session_dirs {
             args.extend(["--session-dirs".into(), dir.into()]);
         }
+        if let Some(dir) = &self.statuses {
+            args.extend(["--statuses".into(), dir.into()]);
+        }
         for pair in &self.env {
             args.extend(["--env".into(), pair.into()]);
         }
@@ -56,8 +64,9 @@ impl Options {
     }
 }
 
-/// Executes a rank's program. Returns only on failure.
-pub fn exec(options: &Options, command: &[OsString]) -> Result<std::convert::Infallible> {
+/// Executes a rank's program, in place of this process; or, where its exit status is to be left for
+/// `lab run`, as a child of it. Returns that status.
+pub fn run(options: &Options, command: &[OsString]) -> Result<u8> {
     if let Some(uid) = options.uid {
         if let Some(dir) = &options.session_dirs {
             give_away(dir, uid);
@@ -70,7 +79,7 @@ pub fn exec(options: &Options, command: &[OsString]) -> Result<std::convert::Inf
             .with_context(|| format!("the rank cannot read {}", library.display()))?;
     }
     let host = gethostname().context("cannot read the host name")?;
-    Err(enter::replace(command, |command| {
+    let adjust = |command: &mut Command| {
         for pair in &options.env {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             command.env(name, value);
@@ -83,7 +92,26 @@ pub fn exec(options: &Options, command: &[OsString]) -> Result<std::convert::Inf
             let inherited = std::env::var("LD_PRELOAD").ok();
             command.env("LD_PRELOAD", joined(&options.preload, given.or(inherited.as_deref())));
         }
-    }))
+    };
+    let Some(statuses) = &options.statuses else { return Err(enter::replace(command, adjust)) };
+    let status = enter::prepare(command, adjust)
+        .status()
+        .with_context(|| format!("cannot execute {}", Path::new(&command[0]).display()))?;
+    let code = Outcome::Exited(status).code();
+    fs::write(statuses.join(std::process::id().to_string()), [code])
+        .context("cannot leave the exit status")?;
+    Ok(code)
+}
+
+/// The exit status of a job whose ranks, so many, have all left theirs: the first that is not 0.
+pub fn status_of_all(statuses: &Path, ranks: usize) -> Option<u8> {
+    let mut codes = Vec::new();
+    for entry in fs::read_dir(statuses).ok()?.flatten() {
+        // A file that is empty is still being written.
+        codes.push(*fs::read(entry.path()).ok()?.first()?);
+    }
+    let failed = codes.iter().copied().find(|&code| code != 0);
+    (codes.len() == ranks).then(|| failed.unwrap_or(0))
 }
 
 /// The libraries in front of what is preloaded anyway.

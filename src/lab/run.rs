@@ -89,10 +89,15 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
     let _tmp = TemporaryDir(&tmp);
     let mut preload = if request.off { vec![] } else { vec![library()?] };
     preload.extend(request.mpi.write_remedy(&tmp)?);
+    let statuses = request.mpi.may_outlive_its_ranks().then(|| tmp.join("statuses"));
+    if let Some(statuses) = &statuses {
+        fs::create_dir(statuses).context("cannot create the directory of statuses")?;
+    }
     let options = rank::Options {
         lab: lab.name.clone(),
         preload,
         uid: request.uid,
+        statuses: statuses.clone(),
         session_dirs: request.uid.map(|_| tmp.clone()),
         env: resolve(&request.env),
     };
@@ -120,7 +125,9 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
         .env(MARK, &mark);
     log::info!("{:?}", launch.command);
 
-    let outcome = supervisor.run(&mut command, request.timeout, || {
+    let ranks = hosts * request.ranks_per_host;
+    let ended = || rank::status_of_all(statuses.as_deref()?, ranks);
+    let outcome = supervisor.run(&mut command, request.timeout, &ended, || {
         eprintln!("foldback: the job takes longer than its --timeout");
         trace::print_stacks(&mark);
     });

@@ -15,6 +15,12 @@ use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 /// How long a launcher that was told to end may take to clean up.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How long a launcher may take to end, and to pass output on, after the last rank.
+const LINGER: Duration = Duration::from_secs(15);
+
+/// How often to look whether there are ranks.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// Signals that end a job.
 const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
@@ -22,6 +28,8 @@ const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Si
 pub enum Outcome {
     /// By itself.
     Exited(ExitStatus),
+    /// All ranks did, with this exit status, but the launcher did not.
+    Outlived(u8),
     /// Because of a signal to us.
     Interrupted(Signal),
     /// Because its time was up.
@@ -32,6 +40,7 @@ impl Outcome {
     /// The exit status that a shell would show.
     pub fn code(&self) -> u8 {
         let code = match self {
+            Self::Outlived(code) => i32::from(*code),
             Self::Exited(status) => {
                 status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
             }
@@ -61,11 +70,14 @@ impl Supervisor {
         Ok(Self { signals })
     }
 
-    /// Runs a launcher to its end. `on_timeout` is called before a job is ended for its time.
+    /// Runs a launcher to its end. `ended` says with which exit status all ranks have ended, once they
+    /// have: then the launcher has LINGER to do likewise. `on_timeout` is called before a job is ended
+    /// for its time.
     pub fn run(
         &self,
         command: &mut Command,
         timeout: Option<Duration>,
+        ended: &dyn Fn() -> Option<u8>,
         on_timeout: impl FnOnce(),
     ) -> Result<Outcome> {
         // A group of its own, so that a signal reaches it once, and all of it.
@@ -73,11 +85,16 @@ impl Supervisor {
         let group = Pid::from_raw(i32::try_from(child.id())?);
         let _terminal = Terminal::lend(group);
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let result = match self.wait(&mut child, deadline)? {
+        let result = match self.wait(&mut child, deadline, ended)? {
             Event::Exited(status) => return Ok(Outcome::Exited(status)),
             Event::Signal(signal) => {
                 let _ = killpg(group, signal);
                 Outcome::Interrupted(signal)
+            }
+            Event::Outlived(code) => {
+                eprintln!("foldback: all ranks have ended, but the launcher has not: ending it");
+                let _ = killpg(group, Signal::SIGTERM);
+                Outcome::Outlived(code)
             }
             Event::Deadline => {
                 on_timeout();
@@ -86,7 +103,8 @@ impl Supervisor {
             }
         };
         // A second signal, or too long a wait, and it goes without cleaning up.
-        if !matches!(self.wait(&mut child, Some(Instant::now() + GRACE))?, Event::Exited(_)) {
+        let end = Some(Instant::now() + GRACE);
+        if !matches!(self.wait(&mut child, end, &|| None)?, Event::Exited(_)) {
             let _ = killpg(group, Signal::SIGKILL);
             child.wait().context("cannot wait for the launcher")?;
         }
@@ -104,7 +122,13 @@ impl Supervisor {
         Ok(None)
     }
 
-    fn wait(&self, child: &mut Child, deadline: Option<Instant>) -> Result<Event> {
+    fn wait(
+        &self,
+        child: &mut Child,
+        deadline: Option<Instant>,
+        ended: &dyn Fn() -> Option<u8>,
+    ) -> Result<Event> {
+        let mut since: Option<Instant> = None;
         loop {
             if let Some(status) = child.try_wait().context("cannot wait for the launcher")? {
                 return Ok(Event::Exited(status));
@@ -116,11 +140,14 @@ impl Supervisor {
             if left == Some(Duration::ZERO) {
                 return Ok(Event::Deadline);
             }
-            let timeout = left.map_or(PollTimeout::NONE, |left| {
-                // Up to the next millisecond, so as not to spin through the last one.
-                let millis = u16::try_from(left.as_millis() + 1).unwrap_or(u16::MAX);
-                PollTimeout::from(millis)
-            });
+            if let Some(code) = ended()
+                && since.get_or_insert_with(Instant::now).elapsed() > LINGER
+            {
+                return Ok(Event::Outlived(code));
+            }
+            // Up to the next millisecond, so as not to spin through the last one.
+            let millis = left.map_or(LOOK, |left| left.min(LOOK)).as_millis() + 1;
+            let timeout = PollTimeout::from(u16::try_from(millis).unwrap_or(u16::MAX));
             let mut fds = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
             match poll(&mut fds, timeout) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
@@ -132,6 +159,7 @@ impl Supervisor {
 
 enum Event {
     Exited(ExitStatus),
+    Outlived(u8),
     Signal(Signal),
     Deadline,
 }

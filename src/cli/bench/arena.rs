@@ -52,7 +52,7 @@ impl Arena {
         let file =
             File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         command.stdin(Stdio::null()).stdout(file).stderr(Stdio::inherit());
-        let outcome = self.supervisor.run(command, None, || ())?;
+        let outcome = self.supervisor.run(command, None, &|| None, || ())?;
         if let Outcome::Interrupted(signal) = outcome {
             bail!("interrupted by {signal}");
         }
