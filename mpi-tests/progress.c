@@ -186,14 +186,14 @@ static void nonblocking_collective_pending(int which)
 	expect(sum, (long)world_size * (world_size - 1) / 2, "Iallreduce");
 }
 
-/* One rank comes 300 ms late, each in its turn (of many: the first and the last two). */
+/* One rank comes late, each in its turn (of many: the first and the last two). */
 static void one_is_late(int which)
 {
 	for (int late = 0; late < world_size; late++) {
 		if (late > 0 && late < world_size - 2)
 			continue;
 		if (world_rank == late)
-			sleep_ms(300);
+			sleep_ms(60);
 		collectives[which].run(late);
 		collectives[which].run((late + 1) % world_size);
 	}
@@ -223,7 +223,7 @@ static void contributors_run_ahead(int which)
 {
 	(void)which;
 	if (world_rank == 0)
-		sleep_ms(300);
+		sleep_ms(60);
 	for (long i = 0; i < AHEAD; i++) {
 		long mine = i * (world_rank + 1), sum = -1;
 
@@ -239,7 +239,7 @@ static void root_runs_ahead(int which)
 {
 	(void)which;
 	if (world_rank == world_size - 1)
-		sleep_ms(300);
+		sleep_ms(60);
 	for (long i = 0; i < AHEAD; i++) {
 		long value = world_rank == 0 ? i * i : -1;
 

@@ -209,7 +209,7 @@ static void run_ahead(int kind)
 	struct pending p;
 
 	if (world_rank == late)
-		sleep_ms(200);
+		sleep_ms(50);
 	for (int i = 0; i < AHEAD; i++) {
 		pending_start(&p, kind, 0, i, MPI_COMM_WORLD);
 		pending_finish(&p);
@@ -222,7 +222,7 @@ static void many_under_way(int late)
 	static struct pending p[MANY];
 
 	if (world_rank == late)
-		sleep_ms(200);
+		sleep_ms(50);
 	for (int i = 0; i < MANY; i++)
 		pending_start(&p[i], i % PENDING_KINDS, i % world_size, i, MPI_COMM_WORLD);
 	for (int i = MANY; i--;)
@@ -237,9 +237,9 @@ static void slow_rank(int kind)
 
 	for (int slow = 0; slow < world_size && slow < 3; slow++) {
 		if (world_rank == slow)
-			sleep_ms(100);
+			sleep_ms(20);
 		pending_start(&p, kind, (slow + 1) % world_size, slow, MPI_COMM_WORLD);
-		for (end = now() + 0.3; world_rank == slow && now() < end;)
+		for (end = now() + 0.05; world_rank == slow && now() < end;)
 			;
 		pending_finish(&p);
 	}

@@ -8,8 +8,14 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-# Integration tests (tests/NAME.rs) that run there.
+# Integration tests (tests/NAME.rs) that run there: whatever the kernel has a say in.
 TESTS="bpf agent netns"
+
+# Which of a file's tests; none: all. Of the agent's, how programs are attached and how groups go: the
+# rest is between processes.
+tests_of() {
+	[ "$1" != agent ] || echo "attaching:: a_killed_rank pile_up"
+}
 
 # What they need that is a module in this kernel: the lab's links and switch, and TC hooks (tcx
 # came with Linux 6.6).
@@ -125,7 +131,7 @@ nobody:x:65534:65534::/:/bin/false' >"$root/etc/passwd"
 	fi
 	for name in $TESTS; do
 		add_program "$work/tests/$name" "/tests/$name"
-		echo "$name /tests/$name --test-threads 1" >>"$root/tests/list"
+		echo "$name /tests/$name --test-threads 1 $(tests_of "$name")" >>"$root/tests/list"
 	done
 }
 

@@ -2,6 +2,7 @@
 
 #[path = "agent/attaching.rs"]
 mod attaching;
+mod common;
 #[path = "agent/foreign.rs"]
 mod foreign;
 #[path = "agent/world.rs"]

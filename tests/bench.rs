@@ -8,9 +8,9 @@ mod harness;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
-use harness::{FOLDBACK, Mpi, Scratch, library, program, turn};
+use harness::{FOLDBACK, Mpi, Scratch, command, library, program, turn};
 
 /// Longest that any command here may take: `timeout` ends it.
 const PATIENCE: &str = "900";
@@ -20,7 +20,7 @@ fn bench(arguments: &[&str]) -> Output {
     // Builds the programs.
     let programs = program(Mpi::Open, "latency");
     assert!(programs.is_file());
-    Command::new("timeout")
+    command("timeout")
         .args([PATIENCE, FOLDBACK, "bench"])
         .args(arguments)
         .env("FOLDBACK_LIB", library())
@@ -279,7 +279,7 @@ fn instructions_are_kept_and_compared() {
     let script = |arguments: &[&str]| {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         assert!(program(Mpi::Open, "instructions").is_file());
-        let output = Command::new("timeout")
+        let output = command("timeout")
             .arg(PATIENCE)
             .arg(root.join("scripts/instructions.sh"))
             .args(arguments)

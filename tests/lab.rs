@@ -1,10 +1,15 @@
 //! The lab itself: clusters come and go without a trace, and programs run in them as they would
 //! elsewhere. Needs root, and says so.
 
+#[allow(dead_code, reason = "other tests use the rest")]
+mod common;
+
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
+
+use common::command;
 
 const FOLDBACK: &str = env!("CARGO_BIN_EXE_foldback");
 
@@ -13,7 +18,7 @@ const PATIENCE: &str = "600";
 
 fn foldback(arguments: &[&str]) -> Output {
     assert!(nix::unistd::geteuid().is_root(), "the lab needs root");
-    Command::new("timeout")
+    command("timeout")
         .args([PATIENCE, FOLDBACK])
         .args(arguments)
         .stdin(Stdio::null())
@@ -42,7 +47,8 @@ struct Lab(String);
 impl Lab {
     fn up(name: &str, options: &[&str]) -> Self {
         let name = format!("{name}{}", std::process::id());
-        let mut arguments = vec!["lab", "up", "--name", &name];
+        let own = std::process::id().to_string();
+        let mut arguments = vec!["lab", "up", "--name", &name, "--lives-with", &own];
         arguments.extend(options);
         ok(&arguments);
         Self(name)
@@ -138,7 +144,7 @@ fn a_launcher_that_outlives_its_ranks_is_ended_with_their_status() {
 
 #[test]
 fn what_a_killed_run_leaves_is_gone_after_the_next() {
-    let mut run = Command::new(FOLDBACK)
+    let mut run = command(FOLDBACK)
         .args(["lab", "run", "--private", "--hosts", "2", "--off", "--", "sleep", "600"])
         .stdin(Stdio::null())
         .spawn()
@@ -157,10 +163,25 @@ fn what_a_killed_run_leaves_is_gone_after_the_next() {
 }
 
 #[test]
+fn a_lab_is_gone_after_the_process_that_it_lives_with() {
+    let mut process = command("sleep").arg("600").spawn().unwrap();
+    let name = format!("with{}", std::process::id());
+    let pid = process.id().to_string();
+    ok(&["lab", "up", "--name", &name, "--lives-with", &pid]);
+    ok(&["lab", "run", "--private", "--hosts", "2", "--off", "--", "true"]);
+    assert_eq!(labs_like(&name), 1);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    ok(&["lab", "run", "--private", "--hosts", "2", "--off", "--", "true"]);
+    assert_eq!(labs_like(&name), 0);
+}
+
+#[test]
 fn a_wrong_word_is_one_clear_line() {
     for words in [
         &["lab", "up", "--hosts", "0"][..],
         &["lab", "up", "--loss", "200%"],
+        &["lab", "up", "--lives-with", "999999999"],
         &["lab", "run", "--mpi", "lam", "--", "true"],
         &["lab", "exec", "--name", "nosuchlab", "h0", "--", "true"],
     ] {

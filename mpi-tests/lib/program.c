@@ -16,6 +16,7 @@ int world_rank;
 int world_size;
 
 static char doing[512];
+static volatile sig_atomic_t said;
 
 /* Only async-signal-safe calls: the process may be anywhere. */
 static void stalled(int signal)
@@ -23,11 +24,14 @@ static void stalled(int signal)
 	static const char head[] = ": no progress within the time allowed, in: ";
 
 	(void)signal;
+	if (said)
+		_exit(3);
+	said = 1;
+	alarm(FAREWELL);
 	if (write(STDERR_FILENO, program_name, strlen(program_name)) < 0 ||
 	    write(STDERR_FILENO, head, sizeof(head) - 1) < 0 ||
 	    write(STDERR_FILENO, doing, strlen(doing)) < 0)
 		_exit(4);
-	_exit(3);
 }
 
 static void usage(const struct option_spec *options)
@@ -164,6 +168,7 @@ void watch(unsigned seconds, const char *format, ...)
 	vsnprintf(doing + length, sizeof(doing) - (size_t)length - 1, format, arguments);
 	va_end(arguments);
 	strcat(doing, "\n");
+	said = 0;
 	alarm(seconds);
 }
 

@@ -33,10 +33,12 @@ void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn
 /* On rank 0 only, a line on stdout at once. */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* From now on the process has `seconds` to call watch() again. If it has not, it says what it was
- * doing and exits with status 3: a hang is a failure with a name. 0: no bound. */
 /* The usual bound, for hangs alone: on one busy core what takes milliseconds may take a minute. */
 enum { PATIENCE = 300 };
+/* Seconds that are left then to whoever started the program, to look where its ranks are. */
+enum { FAREWELL = 600 };
+/* From now on the process has `seconds` to call watch() again. If it has not, it says what it was
+ * doing, and exits with status 3 after FAREWELL: a hang is a failure with a name. 0: no bound. */
 void watch(unsigned seconds, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 double now(void); /* CLOCK_MONOTONIC, in seconds */

@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 
 use crate::lab::launch::Mpi;
+use crate::lab::processes::Identity;
 use crate::lab::registry;
 use crate::lab::run::{self, Request};
 use crate::lab::settings::{MAX_HOSTS, Rate, Settings};
@@ -47,6 +48,10 @@ struct Up {
     /// Name of the lab
     #[arg(long, default_value = DEFAULT_NAME)]
     name: String,
+
+    /// Process that the lab lives with: once it has ended, the next lab that is made removes this one
+    #[arg(long, value_name = "PID")]
+    lives_with: Option<i32>,
 
     #[command(flatten)]
     settings: Settings,
@@ -188,9 +193,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 fn make(up: &Up) -> Result<()> {
+    let process = |pid| Identity::of(pid).with_context(|| format!("there is no process {pid}"));
+    let lives_with = up.lives_with.map(process).transpose()?;
     let mut lab = fabric::build(&up.name, up.hosts as usize, &up.settings)?;
     // From here on the lab outlives this process.
     lab.owner = None;
+    lab.lives_with = lives_with;
     lab.save()
 }
 

@@ -32,6 +32,12 @@ impl Identity {
         Ok(Self { pid, start: stat(pid).context("cannot read /proc/self/stat")?.start })
     }
 
+    /// The process of that number, if there is one.
+    pub fn of(pid: i32) -> Option<Self> {
+        let stat = stat(pid).filter(|stat| !stat.dead)?;
+        Some(Self { pid, start: stat.start })
+    }
+
     /// Whether the process still runs.
     pub fn alive(&self) -> bool {
         stat(self.pid).is_some_and(|stat| stat.start == self.start && !stat.dead)

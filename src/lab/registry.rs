@@ -27,8 +27,10 @@ pub struct Lab {
     pub name: String,
     pub hosts: usize,
     pub settings: Settings,
-    /// The process that the lab lives and dies with. None: it stays until `lab down`.
+    /// The process that removes the lab at its end. None: it stays until `lab down`.
     pub owner: Option<Identity>,
+    /// The lab is left over once this process has ended, though anybody may remove it before.
+    pub lives_with: Option<Identity>,
     /// The network is complete.
     pub ready: bool,
     /// BPF map with the fault counters.
@@ -90,11 +92,11 @@ impl Lab {
     }
 
     fn orphaned(&self) -> bool {
-        self.owner.as_ref().is_some_and(|owner| !owner.alive())
+        [&self.owner, &self.lives_with].into_iter().flatten().any(|process| !process.alive())
     }
 }
 
-/// Reserves a name and makes the lab's directory, after removing what dead owners left.
+/// Reserves a name and makes the lab's directory, after removing what is left over.
 pub fn create(name: &str, hosts: usize, settings: &Settings) -> Result<Lab> {
     check_name(name)?;
     let _lock = lock()?;
@@ -105,6 +107,7 @@ pub fn create(name: &str, hosts: usize, settings: &Settings) -> Result<Lab> {
         hosts,
         settings: settings.clone(),
         owner: Some(Identity::own()?),
+        lives_with: None,
         ready: false,
         fault_map: None,
     };
@@ -158,7 +161,7 @@ pub fn remove(name: &str) -> Result<()> {
     unmount_base()
 }
 
-/// Removes every lab whose owner is dead.
+/// Removes every lab that is left over.
 pub fn sweep() -> Result<()> {
     let _lock = lock()?;
     remove_orphans()?;
@@ -204,7 +207,7 @@ fn remove_orphans() -> Result<()> {
             }
         };
         if orphaned {
-            log::info!("removing the lab {name}, whose owner is dead");
+            log::info!("removing the lab {name}, which is left over");
             demolish(&name)?;
         }
     }

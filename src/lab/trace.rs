@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::{processes, tool};
 
-/// Most ranks whose stacks are shown: the first ones, and enough to see a pattern.
-const MOST: usize = 8;
-
 /// How long gdb may take for one rank.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long it may take for all of them; who is not shown by then is counted.
+const PATIENCE_FOR_ALL: Duration = Duration::from_secs(90);
 
 /// Prints the stacks of the ranks of a run to stderr, if gdb is there.
 pub fn print_stacks(mark: &str) {
@@ -19,16 +19,29 @@ pub fn print_stacks(mark: &str) {
         .unwrap_or_default()
         .iter()
         .filter_map(|(pid, environment)| Some((rank(environment)?, *pid)))
+        .filter(|&(_, pid)| !waits_for_a_rank(pid))
         .collect();
     ranks.sort_unstable();
     if tool::find("gdb").is_none() {
         eprintln!("foldback: {} ranks are stuck; install gdb to see where", ranks.len());
         return;
     }
-    for (rank, pid) in ranks.into_iter().take(MOST) {
+    let end = Instant::now() + PATIENCE_FOR_ALL;
+    let count = ranks.len();
+    for (shown, (rank, pid)) in ranks.into_iter().enumerate() {
+        if Instant::now() > end {
+            eprintln!("foldback: {} more ranks are stuck", count - shown);
+            return;
+        }
         eprintln!("foldback: stack of rank {rank} (process {pid}):");
         print_stack(pid);
     }
+}
+
+/// `foldback lab rank`, whose child is the rank.
+fn waits_for_a_rank(pid: i32) -> bool {
+    let own = std::env::current_exe();
+    own.is_ok_and(|own| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == own))
 }
 
 /// The rank that the launcher gave to a process with this environment.

@@ -9,11 +9,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::common::{command, remove, unique_path};
 use foldback::agent::{Client, GroupSpec, SocketAddress};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
@@ -65,18 +65,12 @@ pub fn run(commands: &str) -> String {
     printed
 }
 
-/// A name that no other test has.
-pub fn unique(what: &str) -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("{what}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
 /// A directory that goes with the test.
 pub struct Directory(pub PathBuf);
 
 impl Directory {
     pub fn new() -> Self {
-        let path = std::env::temp_dir().join(unique("foldback-test"));
+        let path = unique_path("agent");
         fs::create_dir(&path).expect("a directory");
         fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("for every user");
         Self(path)
@@ -89,7 +83,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        remove(&self.0);
     }
 }
 
@@ -133,7 +127,7 @@ impl Drop for Agent {
 /// (another kernel), in PATH.
 pub fn foldback() -> Command {
     let built = Path::new(env!("CARGO_BIN_EXE_foldback"));
-    Command::new(if built.exists() { built } else { Path::new("foldback") })
+    command(if built.exists() { built } else { Path::new("foldback") })
 }
 
 pub fn agent_command(socket: &SocketAddress, environment: &[(&str, &str)]) -> Command {
@@ -152,7 +146,7 @@ pub struct Actor {
 impl Actor {
     pub fn start(role: &str, uid: u32, socket: &SocketAddress, argument: &str) -> Self {
         // Not by its path, which other users may not reach.
-        let mut child = Command::new("/proc/self/exe")
+        let mut child = command("/proc/self/exe")
             .args(["role", "--exact", "--nocapture", "--test-threads=1"])
             .env("FOLDBACK_TEST_ROLE", role)
             .env("FOLDBACK_TEST_SOCKET", socket.to_string())

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::harness::{FOLDBACK, Job, Mpi, succeed, turn, wait};
+use crate::harness::{FOLDBACK, Job, Mpi, command, succeed, turn, wait};
 
 const HOSTS: u32 = 3;
 const NOBODY: &str = "65534";
@@ -20,9 +20,10 @@ struct Served {
 
 impl Served {
     fn new() -> Self {
-        let name = format!("test-{}", std::process::id());
-        let mut up = Command::new(FOLDBACK);
+        let name = format!("served-{}", std::process::id());
+        let mut up = command(FOLDBACK);
         up.args(["lab", "up", "--name", &name, "--hosts", &HOSTS.to_string()]);
+        up.args(["--lives-with", &std::process::id().to_string()]);
         succeed(&mut up, SOON);
         let mut served = Self { name, agents: Vec::new() };
         for host in 0..HOSTS {
@@ -42,7 +43,7 @@ impl Served {
 
     /// A command inside a host; the arguments are still to be given.
     fn on(&self, host: u32) -> Command {
-        let mut command = Command::new(FOLDBACK);
+        let mut command = command(FOLDBACK);
         command.args(["lab", "exec", "--name", &self.name, &format!("h{host}"), "--"]);
         command
     }
@@ -67,7 +68,7 @@ impl Drop for Served {
             let _ = kill(Pid::from_raw(agent.id() as i32), Signal::SIGTERM);
             let _ = wait(agent, Duration::from_secs(10));
         }
-        let _ = Command::new(FOLDBACK).args(["lab", "down", "--name", &self.name]).status();
+        let _ = command(FOLDBACK).args(["lab", "down", "--name", &self.name]).status();
     }
 }
 

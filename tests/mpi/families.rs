@@ -33,6 +33,7 @@ fn histogram(mpi: Mpi) {
     with.assert_prints("histogram: OK");
     with.assert_folded(ALL);
     assert_eq!(with.stdout, without.stdout);
+    assert!(without.stats.is_null(), "foldback was there with --off");
 }
 
 /// Every collective with every datatype, in each form.
@@ -63,7 +64,7 @@ fn order(mpi: Mpi) {
 
 /// Wrong calls end alike, with and without foldback.
 fn errors(mpi: Mpi) {
-    let with = Job::new(mpi, HOSTS).env("FOLDBACK_SETUP_CALLS", "4").run("errors", &[]);
+    let with = Job::new(mpi, HOSTS).run("errors", &[]);
     let without = Job::new(mpi, HOSTS).option(&["--off"]).run("errors", &[]);
     with.assert_prints("errors: all ok");
     assert_eq!(with.stdout, without.stdout);
@@ -71,7 +72,7 @@ fn errors(mpi: Mpi) {
 
 /// Operations under way, in sessions and with spawned ranks too, where the MPI can.
 fn under_way(mpi: Mpi) {
-    let job = || Job::new(mpi, HOSTS).env("FOLDBACK_SETUP_CALLS", "4");
+    let job = || Job::new(mpi, HOSTS);
     let zoo = job().run("zoo", &[]);
     zoo.assert_prints("zoo: all ok");
     let folded = zoo.calls_in_form("Allreduce", "Nonblocking", "fold");

@@ -10,6 +10,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+#[path = "../common/mod.rs"]
+mod common;
+
+pub use common::command;
+use common::{remove, unique_path};
+
 /// An MPI that the lab can run programs on. Debian's, on which most tests run, have short names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mpi {
@@ -76,7 +82,8 @@ pub const HANG: Duration = Duration::from_secs(600);
 /// Beyond the job's own time limit: making and removing the lab, and stacks of a job that hangs.
 const GRACE: Duration = Duration::from_secs(120);
 
-/// One job at a time: more would only slow each other down, past their time limits.
+/// One job at a time: two at once slow each other down (on two CPUs all of tests/mpi.rs took 343 s in
+/// turns, 512 s two at a time).
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -119,7 +126,7 @@ pub struct Scratch(PathBuf);
 
 impl Scratch {
     pub fn new(what: &str) -> Self {
-        Self(std::env::temp_dir().join(format!("foldback-test-{}-{what}", std::process::id())))
+        Self(unique_path(what))
     }
 
     pub fn path(&self) -> &Path {
@@ -129,8 +136,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-        let _ = std::fs::remove_dir_all(&self.0);
+        remove(&self.0);
     }
 }
 
@@ -145,7 +151,7 @@ pub struct Job {
 
 impl Job {
     pub fn new(mpi: Mpi, hosts: u32) -> Self {
-        let mut command = Command::new(FOLDBACK);
+        let mut command = command(FOLDBACK);
         command
             .args(["lab", "run", "--mpi", mpi.name(), "--hosts", &hosts.to_string()])
             // Sooner than by default, so that short tests of many communicators fold.
@@ -154,6 +160,8 @@ impl Job {
             .env("FOLDBACK_MAX_BYTES", "16384")
             // By the limits alone: what is tested is what is folded. tests/mpi/router.rs has the rest.
             .env("FOLDBACK_ROUTE", "fold")
+            // Shown if the test fails.
+            .env("FOLDBACK_LOG", "debug")
             .env("FOLDBACK_LIB", library());
         Self { command, mpi, hosts, timeout: HANG.as_secs(), copies: None }
     }

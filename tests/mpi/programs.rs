@@ -1,8 +1,6 @@
 //! The other programs: progress, communicators, errors, what is not ours, and launching.
 
-use std::process::Command;
-
-use crate::harness::{FOLDBACK, HANG, Job, Mpi, Scratch, library, program, succeed, turn};
+use crate::harness::{FOLDBACK, HANG, Job, Mpi, Scratch, command, library, program, succeed, turn};
 
 const BOTH: [Mpi; 2] = [Mpi::Open, Mpi::Mpich];
 
@@ -108,30 +106,6 @@ fn long_vectors_of_floating_point_are_folded_in_the_order_of_ranks() {
 }
 
 #[test]
-fn errors_are_those_of_the_real_mpi() {
-    let _turn = turn();
-    for mpi in BOTH {
-        let with = Job::new(mpi, 2).run("errors", &[]);
-        let without = Job::new(mpi, 2).option(&["--off"]).run("errors", &[]);
-        with.assert_prints("errors: all ok");
-        assert_eq!(with.stdout, without.stdout, "{mpi:?}");
-    }
-}
-
-#[test]
-fn the_histogram_is_the_same_with_and_without() {
-    let _turn = turn();
-    for mpi in BOTH {
-        let with = Job::new(mpi, hosts(mpi)).run("histogram", &[]);
-        let without = Job::new(mpi, hosts(mpi)).option(&["--off"]).run("histogram", &[]);
-        with.assert_prints("histogram: OK");
-        with.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
-        assert_eq!(with.stdout, without.stdout, "{mpi:?}");
-        assert!(without.stats.is_null(), "{mpi:?}: foldback was there with --off");
-    }
-}
-
-#[test]
 fn foldback_off_folds_nothing() {
     let _turn = turn();
     let outcome = Job::new(Mpi::Open, 2).env("FOLDBACK", "off").run("histogram", &[]);
@@ -156,7 +130,7 @@ fn either_launcher_gets_the_library_to_the_ranks() {
     let _turn = turn();
     for (mpi, launcher) in [(Mpi::Open, "mpirun.openmpi"), (Mpi::Mpich, "mpiexec.hydra")] {
         let stats = Scratch::new("run.json");
-        let mut command = Command::new(FOLDBACK);
+        let mut command = command(FOLDBACK);
         command.args(["run", "--", launcher, "-n", "2"]).arg(program(mpi, "histogram"));
         command.env("FOLDBACK_LIB", library()).env("FOLDBACK_STATS", stats.path());
         for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {

@@ -1,11 +1,10 @@
 //! Routes by measurement: whatever is chosen, and whenever that changes, all ranks choose alike and all
 //! answers are right.
 
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{FOLDBACK, HANG, Job, Mpi, Outcome, succeed, turn};
+use crate::harness::{FOLDBACK, HANG, Job, Mpi, Outcome, command, succeed, turn};
 
 fn job(mpi: Mpi, hosts: u32) -> Job {
     Job::new(mpi, hosts).env("FOLDBACK_ROUTE", "auto").env("FOLDBACK_MAX_BYTES", "")
@@ -78,20 +77,21 @@ struct Lab(String);
 
 impl Lab {
     fn up(hosts: &str) -> Self {
-        let name = format!("test-{}", std::process::id());
-        lab(&["up", "--name", &name, "--hosts", hosts]);
+        let name = format!("router-{}", std::process::id());
+        let own = std::process::id().to_string();
+        lab(&["up", "--name", &name, "--hosts", hosts, "--lives-with", &own]);
         Self(name)
     }
 }
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        let _ = Command::new(FOLDBACK).args(["lab", "down", "--name", &self.0]).status();
+        let _ = command(FOLDBACK).args(["lab", "down", "--name", &self.0]).status();
     }
 }
 
 fn lab(arguments: &[&str]) {
-    let mut command = Command::new(FOLDBACK);
+    let mut command = command(FOLDBACK);
     succeed(command.arg("lab").args(arguments), HANG);
 }
 
