@@ -180,6 +180,8 @@ static __always_inline void fb_contribute(const struct fb_context *c, int can_se
 		int place = frame->op == FB_OP_PLACE;
 		struct fb_payload *into = cell->arrived || place ? c->scratch : own;
 
+		if (into == c->scratch)
+			fb_clear_last_block(into, length);
 		if (length > FB_CHUNK_BYTES || FB_LOAD(c->packet, into, length)) {
 			c->counters->drop_kernel++;
 			return;

@@ -120,6 +120,25 @@ int fb_fold(struct fb_payload *into, const struct fb_payload *from, __u32 op, __
 }
 
 /*
+ * Clears the block that holds the last of `length` bytes (1 to FB_CHUNK_BYTES), before they are
+ * loaded: a fold takes whole blocks, and what was there may be another user's.
+ */
+static inline __attribute__((always_inline)) void fb_clear_last_block(struct fb_payload *into,
+								      __u32 length)
+{
+	__u32 block = (length - 1) / FB_FOLD_BLOCK;
+	__u64 *words;
+
+	/* What is checked is what is used: the compiler must not make another of it. */
+	__asm__ volatile("" : "+r"(block));
+	if (block >= FB_CHUNK_BYTES / FB_FOLD_BLOCK)
+		return;
+	words = (__u64 *)(into->data + block * FB_FOLD_BLOCK);
+	for (__u32 i = 0; i < FB_FOLD_BLOCK / 8; i++)
+		words[i] = 0;
+}
+
+/*
  * FB_OP_PLACE: puts `length` bytes of `from` to byte `offset` of `into`, in whole words: what
  * follows up to the next multiple of 8 is lost. Word by word, since the verifier knows the bounds
  * of two lengths but not of their sum.

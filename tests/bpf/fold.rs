@@ -1,8 +1,10 @@
 //! Every op on every type, by every way in, against arithmetic that has nothing in common with it.
 
 use foldback::bindings as b;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 
-use crate::host::{Chunk, Host, TC_NEXT, TC_REDIRECT, TC_TAKEN, TO_ALL, XDP_DROP, XDP_PASS};
+use crate::host::{Chunk, Host, SUM, TC_NEXT, TC_REDIRECT, TC_TAKEN, TO_ALL, XDP_DROP, XDP_PASS};
 use crate::namespace::{Peer, in_namespace};
 use crate::reference::{Rng, fold_all};
 use crate::star::data;
@@ -81,5 +83,44 @@ fn xdp_folds_every_op_on_every_type() {
                 assert_eq!(host.xdp(&packet).code, verdict);
             }
         });
+    });
+}
+
+/// Folds go over whole blocks, by way of memory that all groups share: what the frame before left there
+/// must not end up behind the end of a shorter one.
+#[test]
+fn a_cell_shows_nothing_of_another_groups_frames() {
+    const SECRET: [u8; 64] = [0x5a; 64];
+    const PLACE: u8 = b::FB_OP_PLACE as u8;
+    in_namespace(|| {
+        // That memory is each CPU's own.
+        let mut allowed = sched_getaffinity(Pid::from_raw(0)).unwrap();
+        let here = (0..CpuSet::count()).find(|cpu| allowed.is_set(*cpu).unwrap()).unwrap();
+        allowed = CpuSet::new();
+        allowed.set(here).unwrap();
+        sched_setaffinity(Pid::from_raw(0), &allowed).unwrap();
+
+        let bytes = |op| Chunk { op, element: b::FB_TYPE_U8 as u8, ..SUM };
+        for hook in [Host::ingress, Host::xdp] {
+            for op in (1..b::FB_OP_COUNT as u8).filter(|op| *op != PLACE) {
+                let (victim, spy) = (Host::new(3, 0), Host::new(3, 0));
+                for member in [1, 2] {
+                    hook(&victim, &victim.contribution(member, bytes(op), &SECRET));
+                }
+                for member in [1, 2] {
+                    hook(&spy, &spy.contribution(member, bytes(op), &[0; 4]));
+                }
+                assert!(spy.counted().starts_with("contributions_folded 2"));
+                assert_eq!(spy.cell(1).data[4..64], [0; 60], "op {op}");
+            }
+            let (victim, spy) = (Host::new(3, 0), Host::new(3, 0));
+            for member in [1, 2] {
+                hook(&victim, &victim.contribution(member, bytes(b::FB_OP_BOR as u8), &SECRET));
+            }
+            let part = spy.contribution(1, bytes(PLACE), &[1]).with(|p| p.frame.extent = 8);
+            hook(&spy, &part);
+            assert_eq!(spy.counted(), "contributions_folded 1, frames_in 1");
+            assert_eq!(spy.cell(1).data[..8], [1, 0, 0, 0, 0, 0, 0, 0]);
+        }
     });
 }
