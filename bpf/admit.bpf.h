@@ -80,7 +80,9 @@ static __always_inline int fb_is_for_us(const struct fb_frame *frame, const stru
 }
 
 /* Judges a packet from the wire, whose group is known; -1, and counted, if it is not from a
- * member's address to this host's, or no sense can be made of it here (`sound`: of the headers). */
+ * member's address to this host's, or no sense can be made of it here (`sound`: of the headers).
+ * A member that has not said HELLO can have nothing else to say: its host's programs did not know
+ * the group yet, so anybody there could have sent the frame. */
 static __always_inline int fb_admit(const struct fb_headers *headers, struct fb_context *c,
 				    int sound)
 {
@@ -94,7 +96,9 @@ static __always_inline int fb_admit(const struct fb_headers *headers, struct fb_
 		return -1;
 	}
 	if (group->member[source].address != headers->ip.saddr ||
-	    group->member[self].address != headers->ip.daddr || source == self) {
+	    group->member[self].address != headers->ip.daddr || source == self ||
+	    (frame->kind != FB_KIND_HELLO &&
+	     !*(volatile const __u64 *)&group->member[source].mac)) {
 		c->counters->drop_stranger++;
 		return -1;
 	}

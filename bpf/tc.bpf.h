@@ -230,14 +230,16 @@ static __always_inline int fb_tc_headers(struct __sk_buff *skb, struct fb_header
 	return bpf_skb_load_bytes(skb, 0, &headers->eth, FB_HEADER_BYTES) == 0;
 }
 
-/* A HELLO: its sender's frames arrive, and its MAC address is known from now on. */
+/* A HELLO: its sender's frames arrive, and its MAC address is known from now on. The first one
+ * counts: whoever repeats it later, from elsewhere, moves nothing. */
 static __always_inline void fb_hello(struct fb_context *c, const struct fb_headers *headers)
 {
 	__u8 source = c->frame->source & (FB_MAX_MEMBERS - 1);
+	volatile __u64 *mac = &c->group->member[source].mac;
 
-	if (fb_find_cell(c))
+	if (*mac || fb_find_cell(c))
 		return;
-	*(volatile __u64 *)&c->group->member[source].mac = fb_mac_word(headers->eth.h_source);
+	*mac = fb_mac_word(headers->eth.h_source);
 	__sync_fetch_and_or(&c->control->heard, 1ULL << source);
 }
 

@@ -3,6 +3,8 @@
 #[path = "agent/attaching.rs"]
 mod attaching;
 mod common;
+#[path = "common/enemy.rs"]
+mod enemy;
 #[path = "agent/foreign.rs"]
 mod foreign;
 #[path = "agent/world.rs"]
@@ -17,6 +19,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 use std::time::Instant;
 
+use common::unique_path;
 use foldback::agent::probe::has_tcx;
 use foldback::agent::{
     Client, Embedded, ErrorKind, GroupSpec, Hook, HookChoice, Limits, Options, SocketAddress, Tc,
@@ -40,6 +43,13 @@ fn role() {
     let Ok(role) = std::env::var("FOLDBACK_TEST_ROLE") else { return };
     let socket: SocketAddress = std::env::var("FOLDBACK_TEST_SOCKET").unwrap().parse().unwrap();
     let argument = std::env::var("FOLDBACK_TEST_ARGUMENT").unwrap();
+    // Has the port of frames, by whatever way there is, until told to end.
+    if role == "bind" {
+        let bound = enemy::bind_port_of_frames();
+        say(if bound.is_some() { "bound" } else { "refused" });
+        let _ = std::io::stdin().read(&mut [0]);
+        return;
+    }
     let client = match Client::connect(&socket) {
         Ok(client) => client,
         Err(error) => return say(&format!("refused {:?}", error.kind())),
@@ -278,6 +288,46 @@ fn a_user_without_privileges_has_groups_of_his_own() {
         // The programs know the owner: root's socket may not send for the group.
         send_hello(1);
         assert_eq!(root.counters(groups[0].slot).unwrap().drop_uid, 1);
+    });
+}
+
+#[test]
+fn nobody_else_can_have_the_port_of_frames_while_there_is_an_agent_or_a_client() {
+    in_namespace(|| {
+        let directory = Directory::new();
+        let socket = directory.socket();
+        let may_bind = || {
+            let mut other = Actor::start("bind", 65533, &socket, "");
+            other.says() == "bound"
+        };
+        let agent = Agent::start(&socket, &[]);
+        assert!(!may_bind());
+        let client = Client::connect(&socket).unwrap();
+        agent.kill();
+        assert!(!may_bind(), "programs are gone, but frames still come");
+        let agent = Agent::start(&socket, &[]);
+        let second =
+            Agent::start(&SocketAddress::Abstract(unique_path("a").display().to_string()), &[]);
+        drop(client);
+        agent.stop();
+        assert!(!may_bind());
+        second.stop();
+        assert!(may_bind());
+    });
+}
+
+#[test]
+fn an_agent_does_not_serve_where_another_user_has_the_port() {
+    in_namespace(|| {
+        let directory = Directory::new();
+        let mut other = Actor::start("bind", 65533, &directory.socket(), "");
+        assert_eq!(other.says(), "bound");
+        let output = agent_command(&directory.socket(), &[]).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains(&format!("UDP port {FB_UDP_PORT} is taken by another")), "{told}");
+        drop(other);
+        Agent::start(&directory.socket(), &[]).stop();
     });
 }
 

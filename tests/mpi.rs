@@ -9,6 +9,8 @@
 mod agents;
 #[path = "mpi/conformance.rs"]
 mod conformance;
+#[path = "common/enemy.rs"]
+mod enemy;
 #[path = "mpi/families.rs"]
 mod families;
 #[path = "mpi/faults.rs"]
@@ -21,3 +23,5 @@ mod harness;
 mod programs;
 #[path = "mpi/router.rs"]
 mod router;
+#[path = "mpi/spies.rs"]
+mod spies;

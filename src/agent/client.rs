@@ -27,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Client {
     socket: Mutex<Socket>,
     welcome: Welcome,
+    /// Holds the port of all frames, whatever becomes of the agent.
+    _port: OwnedFd,
 }
 
 /// A group of this process.
@@ -63,9 +65,9 @@ impl Client {
             return Err(Error::new(ErrorKind::Denied, message));
         }
         match exchange(&socket, &encode(&Hello { versions })?)? {
-            (Reply::Welcome(welcome), _) => {
+            (Reply::Welcome(welcome), Some(port)) => {
                 welcome.versions.check("agent")?;
-                Ok(Self { socket: Mutex::new(socket), welcome })
+                Ok(Self { socket: Mutex::new(socket), welcome, _port: port })
             }
             (other, _) => Err(unexpected(&other)),
         }

@@ -112,7 +112,7 @@ impl Connection {
                 .map_err(|error| Error::new(ErrorKind::Connection, error.to_string()))?;
             hello.versions.check("library")?;
             self.greeted = true;
-            return Ok((Reply::Welcome(welcome.clone()), None));
+            return Ok((Reply::Welcome(welcome.clone()), Some(host.hold_port()?)));
         }
         let uid = self.peer.uid;
         let reply = match decode(packet)? {

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use crate::agent::attach::{Attachment, attach};
-use crate::agent::error::{Error, ErrorKind, Result};
+use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::hook::Hook;
 use crate::agent::interface::{self, Interface};
 use crate::agent::ledger::Ledger;
 use crate::agent::options::Options;
 use crate::agent::owner::Owner;
+use crate::agent::port::HeldPort;
 use crate::agent::programs::{CellMap, Programs, cell_bytes};
 use crate::agent::protocol::{
     GROUPS_PER_PAGE, GroupReply, GroupStatus, GroupsReply, InterfaceReply, InterfaceStatus, Status,
@@ -47,22 +48,31 @@ pub(crate) struct Host {
     attachments: BTreeMap<u32, Attachment>,
     programs: Programs,
     owner: Owner,
+    port: HeldPort,
 }
 
 impl Host {
     /// Clears away what a killed agent left, and loads the programs.
     pub(crate) fn new(options: Options) -> Result<Self> {
         sweep();
+        let port = HeldPort::new(options.port)?;
         let programs = Programs::load(options.port)?;
         Ok(Self {
             slots: Slots::new(options.limits.groups.min(FB_MAX_GROUPS), &programs)?,
             programs,
             owner: Owner::new()?,
+            port,
             groups: BTreeMap::new(),
             ledger: Ledger::default(),
             attachments: BTreeMap::new(),
             options,
         })
+    }
+
+    /// A descriptor that holds the port of all frames as long as somebody has it.
+    pub(crate) fn hold_port(&self) -> Result<OwnedFd> {
+        let held = self.port.as_fd().try_clone_to_owned();
+        held.context(ErrorKind::Kernel, || "a descriptor for a client".into())
     }
 
     pub(crate) fn options(&self) -> &Options {

@@ -30,6 +30,7 @@ mod netlink;
 mod options;
 mod owner;
 mod pod;
+mod port;
 pub mod probe;
 mod programs;
 mod protocol;

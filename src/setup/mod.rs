@@ -3,8 +3,11 @@
 //! 1. Everyone says who it is; all draw the same conclusions: which hosts, who leads, which
 //!    addresses.
 //! 2. Leaders find their agent, and say what their interface can do.
-//! 3. Leaders make the group, send HELLOs, and let every aggregator fold once; ranks of a host meet
-//!    in shared memory. Everyone says whether it worked.
+//! 3. Leaders make the group; ranks of a host meet in shared memory. Everyone says whether it worked.
+//! 4. Leaders send HELLOs, and let every aggregator fold once. Everyone says whether it worked.
+//!
+//! No HELLO, which bears the group's token, leaves before the programs of every host know the group:
+//! until then a frame goes up to whoever has bound the port, and anybody's frames with the token go out.
 //!
 //! Whatever goes wrong anywhere, all ranks hear of it in the next exchange, and all leave the
 //! communicator to MPI. The one failure that cannot be told is a rank that does not take part:
@@ -75,7 +78,7 @@ struct Offer {
     meeting: Option<SocketAddress>,
 }
 
-/// Third exchange.
+/// Third and fourth exchange.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Outcome {
     trouble: Option<String>,
@@ -157,10 +160,7 @@ pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
     };
     if let Some(client) = client {
         match join(client, &identity, &members, config.shared.window) {
-            Ok(mut joined) => {
-                trouble = try_out(process, &mut joined, config.probe_timeout).err();
-                member = Some(joined);
-            }
+            Ok(joined) => member = Some(joined),
             Err(error) => trouble = Some(error),
         }
     }
@@ -169,6 +169,11 @@ pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
         None
     });
 
+    let outcomes = tell(mpi, comm, &Outcome { trouble }, patience, &mut || ())?;
+    troubles(&layout, outcomes.iter().map(|outcome| outcome.trouble.as_deref()))?;
+
+    let trouble =
+        member.as_mut().and_then(|member| try_out(process, member, config.probe_timeout).err());
     // A peer may have missed our HELLO; it cannot go on without.
     let mut next_hello = Instant::now();
     let outcomes = tell(mpi, comm, &Outcome { trouble }, patience, &mut || {

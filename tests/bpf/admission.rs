@@ -160,9 +160,40 @@ fn a_hello_tells_where_its_sender_is() {
         host.ingress(&host.hello(0));
         let moved = host.hello(2).with(|p| p.from_mac = crate::host::mac(40));
         host.ingress(&moved);
-        assert_eq!([member(0), member(2)], [mac_word(0), mac_word(40)]);
+        assert_eq!([member(0), member(2)], [mac_word(0), mac_word(2)], "the first one counts");
         assert_eq!(host.control().heard, 0b101);
         assert_eq!(host.counted(), "frames_in 3");
+    });
+}
+
+#[test]
+fn a_member_that_has_not_said_hello_has_nothing_else_to_say() {
+    in_namespace(|| {
+        let host = Host::new(3, 0);
+        host.change_group(|group| group.member[1].mac = 0);
+        let theirs = Chunk { target: 1, ..SUM };
+        let direct = Chunk { flags: b::FB_FLAG_DIRECT as u8, ..SUM };
+        host.post(theirs, &ints(&[1]));
+        let early = [
+            host.contribution(1, Chunk { seq: 2, ..SUM }, &ints(&[1])),
+            host.contribution(1, Chunk { seq: 3, ..direct }, &ints(&[1])),
+            host.result(1, theirs, &ints(&[1])),
+            host.broadcast(1, Chunk { seq: 4, ..theirs }, &ints(&[1])),
+            host.piece(1, Chunk { seq: 5, flags: 0, ..SUM }, &ints(&[1])),
+        ];
+        for packet in &early {
+            assert_eq!(host.xdp(packet).code, XDP_DROP, "{packet:?}");
+            assert_eq!(host.counted(), "drop_stranger 1", "{packet:?}, XDP");
+        }
+        for packet in early.iter().chain([&host.pull(1, SUM)]) {
+            assert_eq!(host.ingress(packet).code, TC_TAKEN, "{packet:?}");
+            assert_eq!(host.counted(), "drop_stranger 1", "{packet:?}");
+        }
+        assert_eq!([1, 2, 3, 4, 5].map(|seq| host.cell(seq).ready), [0; 5]);
+        assert_eq!([2, 3, 4, 5].map(|seq| host.cell(seq).seq), [0; 4]);
+        host.ingress(&host.hello(1));
+        host.ingress(&early[0]);
+        assert_eq!(host.cell(2).arrived, 0b10);
     });
 }
 

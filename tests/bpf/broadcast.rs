@@ -24,6 +24,18 @@ fn the_roots_frame_goes_out_to_all_others() {
 }
 
 #[test]
+fn a_member_never_heard_of_is_sent_nothing() {
+    in_namespace(|| {
+        let (host, peer) = (Host::new(4, 2), Peer::listen());
+        host.change_group(|group| (group.member[1].mac, group.member[3].mac) = (0, 0));
+        let last = host.egress(&host.broadcast(2, BROADCAST, &[1]));
+        assert!(last.packet == host.sent(0, b::FB_KIND_BROADCAST, BROADCAST, &[1]));
+        assert!(peer.frames(0).is_empty());
+        assert_eq!(host.counted(), "drop_no_mac 2, fan_outs 1, frames_out 1");
+    });
+}
+
+#[test]
 fn nobody_broadcasts_in_anothers_name() {
     in_namespace(|| {
         let (host, peer) = (Host::new(4, 1), Peer::listen());

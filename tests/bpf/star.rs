@@ -320,29 +320,6 @@ fn a_cell_that_stays_locked_costs_the_frame() {
 }
 
 #[test]
-fn a_member_never_heard_of_is_sent_nothing() {
-    in_namespace(|| {
-        let (host, peer) = (Host::new(4, 0), Peer::listen());
-        host.change_group(|group| (group.member[1].mac, group.member[3].mac) = (0, 0));
-        host.egress(&host.contribution(0, SUM, &ints(&[1])));
-        host.ingress(&host.contribution(1, SUM, &ints(&[1])));
-        host.ingress(&host.contribution(2, SUM, &ints(&[1])));
-        host.counted();
-        let last = host.ingress(&host.contribution(3, SUM, &ints(&[1])));
-        assert_eq!(last.packet, host.sent(2, b::FB_KIND_RESULT, SUM, &ints(&[4])));
-        assert!(peer.frames(0).is_empty());
-        assert_eq!(
-            host.counted(),
-            "chunks_completed 1, contributions_folded 1, drop_no_mac 2, fan_outs 1, frames_in 1, \
-             frames_out 1"
-        );
-        let nobody = host.ingress(&host.pull(1, SUM));
-        taken(&nobody);
-        assert_eq!(host.counted(), "drop_no_mac 1, frames_in 1, retransmissions 1");
-    });
-}
-
-#[test]
 fn a_group_without_cells_takes_no_frames() {
     in_namespace(|| {
         let host = Host::new(2, 0);

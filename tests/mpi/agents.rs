@@ -8,18 +8,18 @@ use nix::unistd::Pid;
 
 use crate::harness::{FOLDBACK, Job, Mpi, command, succeed, turn, wait};
 
-const HOSTS: u32 = 3;
-const NOBODY: &str = "65534";
+pub const HOSTS: u32 = 3;
+pub const NOBODY: &str = "65534";
 const SOON: Duration = Duration::from_secs(600);
 
 /// A lab that stays, with an agent on each host.
-struct Served {
-    name: String,
+pub struct Served {
+    pub name: String,
     agents: Vec<Child>,
 }
 
 impl Served {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let name = format!("served-{}", std::process::id());
         let mut up = command(FOLDBACK);
         up.args(["lab", "up", "--name", &name, "--hosts", &HOSTS.to_string()]);
@@ -42,7 +42,7 @@ impl Served {
     }
 
     /// A command inside a host; the arguments are still to be given.
-    fn on(&self, host: u32) -> Command {
+    pub fn on(&self, host: u32) -> Command {
         let mut command = command(FOLDBACK);
         command.args(["lab", "exec", "--name", &self.name, &format!("h{host}"), "--"]);
         command

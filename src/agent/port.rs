@@ -1,0 +1,78 @@
+//! The UDP port of all frames, held so that nobody else can.
+//!
+//! A frame that no program takes (its group is gone, or the programs are) goes up to whoever has bound
+//! the port. It bears the group's token, which is all that a forged frame needs. So the agent binds
+//! the port, drops whatever arrives, and gives each client a descriptor of the socket: it stays held as
+//! long as there is a group, even if the agent dies.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket, sockopt,
+};
+
+use crate::agent::error::{Context, Error, ErrorKind, Result};
+
+/// A socket that has the port at all addresses, and never has anything to read.
+pub(crate) struct HeldPort(OwnedFd);
+
+impl HeldPort {
+    /// Binds the port, in the network namespace of the calling thread. Other agents of this user may have
+    /// it too; nobody else may.
+    ///
+    /// # Errors
+    /// `ErrorKind::Kernel`: somebody else has it.
+    pub(crate) fn new(port: u16) -> Result<Self> {
+        let doing = || format!("holding UDP port {port}");
+        let held = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
+            .context(ErrorKind::Kernel, doing)?;
+        // Before the port is bound, so that nothing ever gets in.
+        drop_all(held.as_fd()).context(ErrorKind::Kernel, doing)?;
+        // Shared among sockets of one user (SO_REUSEADDR would share it with everybody).
+        setsockopt(&held, sockopt::ReusePort, &true).context(ErrorKind::Kernel, doing)?;
+        let everywhere = SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port));
+        match bind(held.as_raw_fd(), &everywhere) {
+            Err(Errno::EADDRINUSE) => {
+                let message = format!(
+                    "UDP port {port} is taken by another program (`ss -ulpn` says which): end it, or set FOLDBACK_PORT on all hosts"
+                );
+                Err(Error::new(ErrorKind::Kernel, message))
+            }
+            other => other.context(ErrorKind::Kernel, doing).map(|()| Self(held)),
+        }
+    }
+}
+
+impl AsFd for HeldPort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Lets nothing into a socket, for good: no holder of a descriptor can undo it.
+fn drop_all(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let mut program =
+        [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
+    let filter = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
+    set_option(socket, libc::SO_ATTACH_FILTER, &filter)?;
+    set_option(socket, libc::SO_LOCK_FILTER, &1i32)
+}
+
+fn set_option<T>(socket: BorrowedFd<'_>, name: i32, value: &T) -> io::Result<()> {
+    let length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: `value`, and the program that a filter points to, outlive the call, which only reads.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            name,
+            std::ptr::from_ref(value).cast(),
+            length,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,35 @@
+//! What another user of a host would try.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+
+use foldback::bindings::FB_UDP_PORT;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
+};
+
+/// Binds the UDP port of all frames, by whatever way the kernel lets us.
+pub fn bind_port_of_frames() -> Option<UdpSocket> {
+    let port = FB_UDP_PORT as u16;
+    let mut found = interface_addresses();
+    found.extend([Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST]);
+    let mut addresses: Vec<IpAddr> = found.into_iter().map(IpAddr::V4).collect();
+    addresses.push(Ipv6Addr::UNSPECIFIED.into());
+    let shared = [(false, false), (true, false), (false, true), (true, true)];
+    let ways = addresses.iter().flat_map(|address| shared.map(|shared| (*address, shared)));
+    ways.filter_map(|(address, shared)| bind_shared(SocketAddr::new(address, port), shared)).next()
+}
+
+fn interface_addresses() -> Vec<Ipv4Addr> {
+    let all = nix::ifaddrs::getifaddrs().expect("addresses of interfaces");
+    all.filter_map(|one| Some(one.address?.as_sockaddr_in()?.ip())).collect()
+}
+
+fn bind_shared(address: SocketAddr, (by_address, by_port): (bool, bool)) -> Option<UdpSocket> {
+    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let socket = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).ok()?;
+    setsockopt(&socket, sockopt::ReuseAddr, &by_address).ok()?;
+    setsockopt(&socket, sockopt::ReusePort, &by_port).ok()?;
+    bind(socket.as_raw_fd(), &SockaddrStorage::from(address)).ok()?;
+    Some(UdpSocket::from(socket))
+}
