@@ -110,7 +110,10 @@ impl Make<'_> {
                 _ => {
                     let image = small(self.group.even_image(fold.bytes), most)?;
                     let ranks = 0..me + usize::from(call.collective == Collective::Scan);
-                    self.deposit(fold, image, ranks, 0..fold.bytes, None)
+                    // Rank 0 gets nothing of an Exscan, and may have no buffer for it.
+                    let nowhere = ranks.is_empty() && call.recv.data.is_null();
+                    let piece = if nowhere { 0..0 } else { 0..fold.bytes };
+                    self.deposit(fold, image, ranks, piece, None)
                 }
             }
         }

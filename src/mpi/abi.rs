@@ -142,7 +142,7 @@ impl Abi {
             // Open MPI has an object of no size for each type that its Fortran compiler lacked. Others
             // are not asked without need: Intel's ends the job for a type that it does not have.
             let size = if written == 0 || self.family == Family::OpenMpi {
-                u8::try_from(super::type_size(pmpi, handle)?).ok()?
+                u8::try_from(super::type_size(pmpi, handle).filter(|size| *size > 0)?).ok()?
             } else {
                 written
             };

@@ -8,7 +8,7 @@ pub mod reduce;
 pub mod types;
 
 use std::ffi::{c_int, c_void};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use abi::Abi;
 use pmpi::{Handle, Optional, Pmpi};
@@ -29,6 +29,8 @@ pub struct Mpi {
     private_self: OnceLock<Option<Handle>>,
     /// Whether it refuses one buffer for both ends, see [`Mpi::refuses_aliases`].
     refuses_aliases: OnceLock<bool>,
+    /// Held while this process talks to itself: threads would get each other's messages.
+    alone: Mutex<()>,
     /// Which ops it takes on which types.
     accepted: reduce::Accepted,
     /// The attribute of [`Mpi::watch`].
@@ -40,7 +42,7 @@ pub(crate) fn type_size(pmpi: &Pmpi, datatype: Handle) -> Option<usize> {
     let mut size: c_int = 0;
     // SAFETY: the MPI checks the handle and writes one int.
     let code = unsafe { (pmpi.type_size)(datatype, &raw mut size) };
-    (code == 0 && size > 0).then_some(size as usize)
+    (code == 0).then(|| usize::try_from(size).ok())?
 }
 
 impl Mpi {
@@ -56,6 +58,7 @@ impl Mpi {
             abi,
             private_self: OnceLock::new(),
             refuses_aliases: OnceLock::new(),
+            alone: Mutex::new(()),
             accepted: reduce::Accepted::default(),
             keyval: OnceLock::new(),
         })
@@ -85,14 +88,21 @@ impl Mpi {
         let code =
             unsafe { (self.pmpi.type_get_extent)(datatype, &raw mut lower, &raw mut extent) };
         // A datatype that is not committed is refused by the real collectives on every rank; it must
-        // not come to light on the ranks alone that have to pack.
+        // not come to light on the ranks alone that have to pack. (One of no bytes is never packed, and
+        // MPICH 4 divides by its size.)
         let (mut nothing, mut position): (u64, c_int) = (0, 0);
-        // SAFETY: no elements are unpacked, from and to memory of our own.
-        let committed = self.private_self().is_some_and(|comm| unsafe {
-            let buffer = (&raw mut nothing).cast();
-            (self.pmpi.unpack)(buffer, 8, &raw mut position, buffer, 0, datatype, comm) == 0
-        });
-        (code == 0 && committed).then_some(Shape { size, extent, contiguous: false })
+        let mut committed = || {
+            // SAFETY: no elements are unpacked, from and to memory of our own.
+            self.private_self().is_some_and(|comm| unsafe {
+                let buffer = (&raw mut nothing).cast();
+                (self.pmpi.unpack)(buffer, 8, &raw mut position, buffer, 0, datatype, comm) == 0
+            })
+        };
+        (code == 0 && (size == 0 || committed())).then_some(Shape {
+            size,
+            extent,
+            contiguous: false,
+        })
     }
 
     /// Whether MPI_Init has succeeded.
@@ -185,6 +195,7 @@ impl Mpi {
     ) -> bool {
         // SAFETY: the caller's promise.
         self.private_self().is_some_and(|comm| unsafe {
+            let _alone = self.alone();
             (self.pmpi.allreduce)(buffer, buffer, count, datatype, op, comm) != 0
         })
     }
@@ -196,6 +207,7 @@ impl Mpi {
             let buffer = one.as_mut_ptr().cast::<c_void>();
             // SAFETY: a collective of this process alone, on a buffer of its own.
             self.private_self().is_some_and(|comm| unsafe {
+                let _alone = self.alone();
                 (self.pmpi.allgather)(buffer, 2, byte, buffer, 2, byte, comm) != 0
             })
         })
@@ -209,6 +221,11 @@ impl Mpi {
             let code = unsafe { (self.pmpi.comm_set_errhandler)(comm, self.abi.errors_return) };
             (code == 0).then_some(comm)
         })
+    }
+
+    /// Taken for every message and collective on [`Mpi::private_self`], none of which waits for anybody.
+    fn alone(&self) -> MutexGuard<'_, ()> {
+        self.alone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn duplicate(&self, comm: Handle) -> Option<Handle> {
@@ -353,6 +370,7 @@ impl Mpi {
             return FAILED;
         };
         let (tag, status) = (COPY_TAG, self.abi.status_ignore as *mut c_void);
+        let _alone = self.alone();
         // SAFETY: the caller's promise; a communicator of this process alone.
         unsafe {
             (self.pmpi.sendrecv)(

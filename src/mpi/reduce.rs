@@ -60,6 +60,7 @@ impl Mpi {
             return false;
         };
         let in_place = self.abi.in_place as *const c_void;
+        let _alone = self.alone();
         // SAFETY: an element of that type, of our own; on a communicator that returns errors.
         unsafe { (self.pmpi.allreduce)(in_place, one.data, 1, datatype, op, comm) == 0 }
     }

@@ -70,6 +70,21 @@ fn errors(mpi: Mpi) {
     assert_eq!(with.stdout, without.stdout);
 }
 
+/// Arguments as odd as MPI allows on one rank; what some MPI does not do by itself too, where it is folded.
+fn odd(mpi: Mpi) {
+    let without = Job::new(mpi, HOSTS).option(&["--off"]).run("odd", &[]);
+    without.assert_prints("odd: all ok");
+    let with = Job::new(mpi, HOSTS + 1).run("odd", &["--folded"]);
+    with.assert_prints("odd: all ok");
+    for form in ["Blocking", "Nonblocking", "Persistent"] {
+        // MPICH 4 has no persistent ones.
+        if mpi != Mpi::Mpich || form != "Persistent" {
+            assert!(with.calls_in_form("Exscan", form, "fold") > 0, "{form}: {:#}", with.stats);
+        }
+    }
+    assert_eq!(with.calls_for("argument"), 0, "{:#}", with.stats);
+}
+
 /// Operations under way, in sessions and with spawned ranks too, where the MPI can.
 fn under_way(mpi: Mpi) {
     let job = || Job::new(mpi, HOSTS);
@@ -103,6 +118,7 @@ macro_rules! families {
                 forms(Mpi::$mpi);
                 order(Mpi::$mpi);
                 errors(Mpi::$mpi);
+                odd(Mpi::$mpi);
                 under_way(Mpi::$mpi);
             }
         )*
