@@ -11,7 +11,6 @@ use crate::collective::prepare::Prepared;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::mpi::types::{self, Shape};
-use crate::stats::Reason;
 
 /// What MPI returns for success.
 pub const SUCCESS: c_int = 0;
@@ -57,22 +56,17 @@ pub struct Piece {
 }
 
 impl Prepared {
-    /// Does what is left, once the operation is over. Returns what MPI is to return; `Err`: the real
-    /// MPI shall say, by the same call.
+    /// Does what is left, once the operation is over. Returns what MPI is to return.
     ///
     /// # Safety
     /// The job is over; the program's buffers are still there.
-    pub unsafe fn finish(self, mpi: &Mpi) -> Result<c_int, Reason> {
-        let result = if self.refused {
-            Err(Reason::Argument)
-        } else {
-            // SAFETY: the caller's promise.
-            Ok(unsafe { self.bring(mpi) })
-        };
+    pub unsafe fn finish(self, mpi: &Mpi) -> c_int {
+        // SAFETY: the caller's promise.
+        let code = unsafe { self.bring(mpi) };
         if let Some(copy) = self.type_copy {
             mpi.free_type(copy);
         }
-        result
+        code
     }
 
     /// SAFETY of callers: as [`Prepared::finish`].

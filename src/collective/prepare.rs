@@ -37,9 +37,6 @@ pub struct Admitted {
 pub struct Prepared {
     /// For afterwards.
     pub finish: Finish,
-    /// The real MPI will refuse the buffers, on this rank. The others cannot know and fold; so this
-    /// one takes part, and then lets the real MPI report the error.
-    pub refused: bool,
     /// A datatype of our own, see [`Prepared::keep_type`].
     pub type_copy: Option<Handle>,
     /// Memory that the job and this point to.
@@ -136,7 +133,7 @@ pub unsafe fn prepare(
     let (me, ranks) = (group.place.rank, group.place.layout.ranks());
     let image = fits(call, admitted, group)?;
     let staging = Vec::new();
-    let mut make = Make { mpi, call, admitted, group, me, ranks, staging, refused: false };
+    let mut make = Make { mpi, call, admitted, group, me, ranks, staging };
     // SAFETY: the caller's promise, for all of them.
     unsafe {
         let (job, finish) = match (call.collective, image) {
@@ -161,8 +158,8 @@ pub unsafe fn prepare(
             (Collective::Alltoall, Some(image)) => make.alltoall(image, admitted.bytes)?,
             _ => return Err(Reason::Argument),
         };
-        let Make { refused, staging: _staging, .. } = make;
-        Ok((job, Prepared { finish, refused, type_copy: None, _staging }))
+        let Make { staging: _staging, .. } = make;
+        Ok((job, Prepared { finish, type_copy: None, _staging }))
     }
 }
 
@@ -231,7 +228,6 @@ pub(super) struct Make<'a> {
     pub(super) me: usize,
     pub(super) ranks: usize,
     pub(super) staging: Vec<Vec<u8>>,
-    pub(super) refused: bool,
 }
 
 pub(super) type Made = Result<(Job, Finish), Reason>;
@@ -302,7 +298,7 @@ impl Make<'_> {
         }
         let lies_so = |piece: &Piece| piece.bytes.start as isize == piece.at * shape.extent;
         let run: usize = pieces.iter().map(|piece| piece.bytes.len()).sum();
-        if shape.contiguous && !self.refused && run == bytes && pieces.iter().all(lies_so) {
+        if shape.contiguous && run == bytes && pieces.iter().all(lies_so) {
             return Ok((side.data.cast(), Finish::Done));
         }
         let from = self.stage(bytes);
@@ -351,7 +347,6 @@ impl Make<'_> {
         if self.is_in_place(recv.data) {
             return Ok((job, Finish::Done));
         }
-        self.mind_alias(recv.data, send, self.me as isize * send.count as isize)?;
         let shape = self.mpi.shape(recv.datatype)?;
         if size(recv.count, shape.size)? != bytes || (shape.contiguous && recv.data.is_null()) {
             return Err(Reason::Argument);
@@ -359,20 +354,6 @@ impl Make<'_> {
         let pieces = vec![own(recv.count)?];
         let datatype = (recv.datatype, shape);
         Ok((job, Finish::Deliver { from, pieces, to: recv.data, datatype }))
-    }
-
-    /// One buffer for both ends, which some MPIs refuse where all else is alike too, as in a call that
-    /// should have been in place.
-    fn mind_alias(&mut self, one: *mut c_void, side: &Side, at: isize) -> Result<(), Reason> {
-        let Call { send, recv, .. } = self.call;
-        let alike = recv.counts.is_none()
-            && send.count == recv.count
-            && self.mpi.abi.handle(send.datatype) == self.mpi.abi.handle(recv.datatype);
-        let extent = self.mpi.shape(side.datatype)?.extent;
-        if alike && !one.is_null() && one == side.data.wrapping_byte_offset(at * extent) {
-            self.refused = self.mpi.refuses_aliases();
-        }
-        Ok(())
     }
 
     /// Elements and place of each rank's part on the receiving side.
@@ -401,10 +382,6 @@ impl Make<'_> {
                 let (at, count) = self.place(self.me)?;
                 self.gathered(recv.data, at, count, recv.datatype, bytes)?
             } else {
-                if receives && !self.is_in_place(recv.data) {
-                    let (at, _) = self.place(self.me)?;
-                    self.mind_alias(send.data, recv, at)?;
-                }
                 self.gathered(send.data, 0, send.count, send.datatype, bytes)?
             }
         };
@@ -441,9 +418,6 @@ impl Make<'_> {
     unsafe fn alltoall(&mut self, image: Arc<Image>, bytes: usize) -> Made {
         let Call { send, recv, .. } = self.call;
         let side = if self.is_in_place(send.data) { recv } else { send };
-        if !self.is_in_place(send.data) {
-            self.mind_alias(send.data, recv, 0)?;
-        }
         let count = side.count.checked_mul(self.ranks as i64).ok_or(Reason::TooLarge)?;
         let whole = image.part(self.me).len();
         // SAFETY: the caller's promise.

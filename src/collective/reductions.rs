@@ -2,14 +2,14 @@
 //! is brought together, as in a gather, and folded afterwards.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::deposits::Deposits;
 use super::eligibility::{By, Pair, Reduction, bounded, size, who};
 use super::finish::{Finish, Piece};
-use super::prepare::{Admitted, Made, Make, elements, job, small};
+use super::prepare::{Made, Make, elements, job, small};
 use super::{Call, Collective, Form};
 use crate::group::{Image, Job, Pattern};
 use crate::mpi::Mpi;
@@ -58,17 +58,6 @@ pub(super) fn reduction(
         return Err(Reason::Op);
     }
     Ok(Reduction { by, bytes, shape })
-}
-
-/// Whether the real MPI refuses a call, on this rank, for one buffer at both ends of a reduction.
-/// SAFETY of callers: as [`super::prepare::prepare`].
-unsafe fn refused(mpi: &Mpi, call: &Call, admitted: &Admitted) -> bool {
-    let Call { send, recv, op, .. } = call;
-    let count = c_int::try_from(recv.count.max(1)).unwrap_or(c_int::MAX);
-    // SAFETY: the program's buffer, type and op.
-    admitted.fold.is_some()
-        && send.data == recv.data
-        && unsafe { mpi.refuses_one_buffer(recv.data, (count, recv.datatype, *op)) }
 }
 
 impl Make<'_> {
@@ -142,11 +131,7 @@ impl Make<'_> {
     }
 
     /// Send and receive buffers of a reduction, `recv` where this rank gets something.
-    unsafe fn ends(
-        &mut self,
-        bytes: usize,
-        receives: bool,
-    ) -> Result<(*const u8, *mut u8), Reason> {
+    fn ends(&self, receives: bool) -> Result<(*const u8, *mut u8), Reason> {
         let (send, recv) = (self.call.send.data, self.call.recv.data);
         // MPI_BOTTOM, which a datatype of the program's may be made for.
         let bottom = self.mpi.abi.datatype(self.call.recv.datatype).is_none();
@@ -161,18 +146,14 @@ impl Make<'_> {
         if self.is_in_place(send) {
             return Ok((recv.cast_const().cast(), recv.cast()));
         }
-        // SAFETY: the caller's promise.
-        self.refused = unsafe { refused(self.mpi, self.call, self.admitted) };
-        let recv = if self.refused { self.stage(bytes) } else { recv.cast() };
-        Ok((send.cast(), recv))
+        Ok((send.cast(), recv.cast()))
     }
 
     /// Allreduce and Reduce of what the kernel folds.
     unsafe fn fold(&mut self, root: Option<usize>, bytes: usize, kernel: Kernel) -> Made {
         let receives = root.is_none_or(|root| root == self.me);
         let pattern = root.map_or(Pattern::FoldToAll, Pattern::FoldToRoot);
-        // SAFETY: the caller's promise, here and below.
-        let (mut send, mut recv) = unsafe { self.ends(bytes, receives)? };
+        let (mut send, mut recv) = self.ends(receives)?;
         let mut finish = Finish::Done;
         if let Some(pair) = kernel.pair {
             // SAFETY: a buffer of that many bytes.
@@ -212,8 +193,8 @@ impl Make<'_> {
             // SAFETY: the caller's promise.
             return unsafe { self.deposit(fold, image, ranks, mine, None) };
         };
-        // SAFETY: the caller's promise: the send buffer (in place: the receive buffer) has it all.
-        let (send, recv) = unsafe { self.ends_of_scatter(all, &mine)? };
+        // The send buffer (in place: the receive buffer) has it all.
+        let (send, recv) = self.ends_of_scatter(&mine)?;
         if send.is_null() {
             return Err(Reason::Argument);
         }
@@ -240,16 +221,11 @@ impl Make<'_> {
     }
 
     /// A rank that gets nothing may have no buffer for it.
-    unsafe fn ends_of_scatter(
-        &mut self,
-        all: usize,
-        mine: &Range<usize>,
-    ) -> Result<(*const u8, *mut u8), Reason> {
+    fn ends_of_scatter(&self, mine: &Range<usize>) -> Result<(*const u8, *mut u8), Reason> {
         if mine.is_empty() && !self.is_in_place(self.call.send.data) {
             return Ok((self.call.send.data.cast_const().cast(), std::ptr::null_mut()));
         }
-        // SAFETY: the caller's promise.
-        unsafe { self.ends(all, true) }
+        self.ends(true)
     }
 
     /// Brings everyone's part together, at the root if there is one, and has `piece` of those of `ranks`
@@ -265,15 +241,12 @@ impl Make<'_> {
         let Call { recv, op, .. } = self.call;
         let receives = root.is_none_or(|root| root == self.me);
         let count = elements((fold.bytes / fold.shape.size.max(1)) as i64)?;
-        // SAFETY: the caller's promise, here and below.
-        let (send, to) = unsafe {
-            match root {
-                Some(_) => self.ends(fold.bytes, receives)?,
-                None => self.ends_of_scatter(fold.bytes, &piece)?,
-            }
+        let (send, to) = match root {
+            Some(_) => self.ends(receives)?,
+            None => self.ends_of_scatter(&piece)?,
         };
         let data = send.cast_mut().cast();
-        // SAFETY: as above.
+        // SAFETY: the caller's promise.
         let from = unsafe { self.gathered_as(data, count, (recv.datatype, fold.shape))? };
         let pattern = match root {
             Some(root) => Pattern::GatherToRoot(root, Arc::clone(&image)),

@@ -182,24 +182,6 @@ impl Mpi {
         self.duplicate(self.abi.comm_world)
     }
 
-    /// Whether the MPI refuses a reduction whose send and receive buffers are one. Which do, from
-    /// how many elements on, depends on its version and on how it was built and started, so it is
-    /// asked, in a collective of this process alone, which leaves the buffer as it is.
-    ///
-    /// # Safety
-    /// `buffer`, count, datatype and op are what the program handed to MPI, and valid together.
-    pub unsafe fn refuses_one_buffer(
-        &self,
-        buffer: *mut c_void,
-        (count, datatype, op): (c_int, Handle, Handle),
-    ) -> bool {
-        // SAFETY: the caller's promise.
-        self.private_self().is_some_and(|comm| unsafe {
-            let _alone = self.alone();
-            (self.pmpi.allreduce)(buffer, buffer, count, datatype, op, comm) != 0
-        })
-    }
-
     /// Whether the MPI refuses collectives other than reductions whose buffers are one.
     pub fn refuses_aliases(&self) -> bool {
         *self.refuses_aliases.get_or_init(|| {
@@ -224,7 +206,7 @@ impl Mpi {
     }
 
     /// Taken for every message and collective on [`Mpi::private_self`], none of which waits for anybody.
-    fn alone(&self) -> MutexGuard<'_, ()> {
+    pub fn alone(&self) -> MutexGuard<'_, ()> {
         self.alone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

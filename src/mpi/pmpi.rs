@@ -49,6 +49,13 @@ pmpi! {
     init_thread = c"PMPI_Init_thread"(*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int);
     abort = c"PMPI_Abort"(Handle, c_int);
     allreduce = c"PMPI_Allreduce"(Buf, MutBuf, c_int, Handle, Handle, Handle);
+    reduce = c"PMPI_Reduce"(Buf, MutBuf, c_int, Handle, Handle, c_int, Handle);
+    scan = c"PMPI_Scan"(Buf, MutBuf, c_int, Handle, Handle, Handle);
+    exscan = c"PMPI_Exscan"(Buf, MutBuf, c_int, Handle, Handle, Handle);
+    reduce_scatter =
+        c"PMPI_Reduce_scatter"(Buf, MutBuf, *const c_int, Handle, Handle, Handle);
+    reduce_scatter_block =
+        c"PMPI_Reduce_scatter_block"(Buf, MutBuf, c_int, Handle, Handle, Handle);
     reduce_local = c"PMPI_Reduce_local"(Buf, MutBuf, c_int, Handle, Handle);
     allgather = c"PMPI_Allgather"(Buf, c_int, Handle, MutBuf, c_int, Handle, Handle);
     igather = c"PMPI_Igather"(Buf, c_int, Handle, MutBuf, c_int, Handle, c_int, Handle, Out);

@@ -45,8 +45,7 @@ struct Pending {
     communicator: Arc<Communicator>,
     over: Arc<AtomicBool>,
     prepared: Prepared,
-    /// None: nobody waits for it.
-    request: Option<Open>,
+    request: Open,
 }
 
 /// A request that is not complete.
@@ -117,9 +116,9 @@ impl Requests {
         communicator: Arc<Communicator>,
         over: Arc<AtomicBool>,
         prepared: Prepared,
-        request: Option<Open>,
+        request: Open,
     ) {
-        self.open_ones().extend(request.map(|request| request.handle));
+        self.open_ones().insert(request.handle);
         let mut pending = self.lock();
         pending.push(Pending { communicator, over, prepared, request });
         self.outstanding.store(pending.len(), Ordering::Release);
@@ -176,11 +175,12 @@ impl Requests {
         let ended = over.len();
         for Pending { prepared, request, .. } in over {
             // SAFETY: it is over; the program keeps its buffers until the request is.
-            let result = unsafe { prepared.finish(mpi) };
-            if matches!(result, Ok(code) if code != 0) {
+            let code = unsafe { prepared.finish(mpi) };
+            if code != 0 {
                 log::error!("MPI could not unpack what a non-blocking collective brought");
             }
-            if let (Some(Open { tag, handle }), Some(comm)) = (request, mpi.private_self()) {
+            let Open { tag, handle } = request;
+            if let Some(comm) = mpi.private_self() {
                 // First, since from then on the MPI may give the handle to another request.
                 self.open_ones().remove(&handle);
                 // SAFETY: a message of no bytes to this process, which has its receive posted.

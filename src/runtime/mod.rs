@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::collective::finish::SUCCESS;
 use crate::collective::prepare::{Admitted, admit, prepare};
+use crate::collective::refusal::is_refused;
 use crate::collective::{Call, Form};
 use crate::config::{Config, fault_tolerance};
 use crate::group::Group;
@@ -267,6 +268,10 @@ impl Runtime {
             let running = self.running.get().ok_or(Reason::Off)?;
             let admitted = admit(&self.mpi, config, form, call)?;
             bytes = admitted.bytes;
+            // SAFETY: the program's call.
+            if unsafe { is_refused(&self.mpi, call) } {
+                return Err(Reason::Argument);
+            }
             // The real MPI may go from one of its exported functions to another: from Fortran to C, say.
             if admitted.measured && PASSING.get() {
                 nested = true;
@@ -289,10 +294,7 @@ impl Runtime {
                         let group = self.group_of_its_own(running, comm, &communicator)?;
                         // Tried after the set-up, in which the other ranks count on this one.
                         let tried = group.group().as_mut().map_or(Err(Reason::NoGroup), |group| {
-                            match prepare(&self.mpi, call, &admitted, group) {
-                                Ok((_, prepared)) if prepared.refused => Err(Reason::Argument),
-                                other => other.map(drop),
-                            }
+                            prepare(&self.mpi, call, &admitted, group).map(drop)
                         });
                         if let Err(reason) = tried {
                             self.drop_group(group);
@@ -358,11 +360,11 @@ impl Runtime {
             self.complete(running, group, job, algorithm);
             // An op of the program's may be called, and what that calls is its own affair.
             drop(guard);
-            let result = prepared.finish(&self.mpi);
+            let code = prepared.finish(&self.mpi);
             if let Some((id, algorithm, Some(begin))) = route {
                 took(communicator, id, Way::Fold(algorithm), begin);
             }
-            result
+            Ok(code)
         }
     }
 
@@ -388,19 +390,17 @@ impl Runtime {
         self.unless_revoked(call, communicator)?;
         let mut group = communicator.existing_group()?;
         let group = group.as_mut().ok_or(Reason::NotYet)?;
-        // SAFETY: the program leaves its buffers alone until the request is complete; of a refused call
-        // until it is over, for it knows of no request.
+        // SAFETY: the program leaves its buffers alone until the request is complete.
         unsafe {
             let (job, mut prepared) = prepare(&self.mpi, call, admitted, group)?;
             prepared.keep_type(&self.mpi);
-            let result = if prepared.refused { Err(Reason::Argument) } else { Ok(SUCCESS) };
-            let request = result.ok().map(|_| open());
+            let request = open();
             let over = Arc::new(AtomicBool::new(false));
             let algorithm = usual_algorithm(config, group, &job);
             group.start(job, algorithm, Some(Arc::clone(&over)));
             group.poll(Instant::now);
             self.requests.add(&self.mpi, Arc::clone(communicator), over, prepared, request);
-            result
+            Ok(SUCCESS)
         }
     }
 
