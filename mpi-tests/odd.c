@@ -222,7 +222,8 @@ static void bcast_at_the_bottom(struct arguments *a)
 			want[i] = value(root, i);
 }
 
-static void allgather_of_unlike_types(struct arguments *a)
+/* The root sends three elements as one, the last rank receives so. */
+static void unlike_types(struct arguments *a)
 {
 	if (is_root) {
 		a->send_count = 1;
@@ -232,19 +233,17 @@ static void allgather_of_unlike_types(struct arguments *a)
 		a->recv_count = 1;
 		a->recv_type = three;
 	}
+}
+
+static void allgather_of_unlike_types(struct arguments *a)
+{
+	unlike_types(a);
 	want_all();
 }
 
 static void alltoall_of_unlike_types(struct arguments *a)
 {
-	if (is_root) {
-		a->send_count = 1;
-		a->send_type = three;
-	}
-	if (world_rank == last) {
-		a->recv_count = 1;
-		a->recv_type = three;
-	}
+	unlike_types(a);
 	for (int i = 0; i < world_size * COUNT; i++)
 		want[i] = value(i / COUNT, world_rank * COUNT + i % COUNT);
 }

@@ -28,6 +28,7 @@ mod requests;
 mod router;
 mod runtime;
 mod setup;
+mod sockopt;
 pub mod stats;
 mod wait;
 pub mod wire;

@@ -4,7 +4,6 @@
 //! the port. It bears the group's token, which is all that a forged frame needs. So the agent binds
 //! the port, drops whatever arrives, and gives each client a descriptor of the socket: it stays held as
 //! long as there is a group, even if the agent dies.
-#![allow(unsafe_code)]
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -12,10 +11,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket, sockopt,
+    AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket, sockopt::ReusePort,
 };
 
 use crate::agent::error::{Context, Error, ErrorKind, Result};
+use crate::sockopt;
 
 /// A socket that has the port at all addresses, and never has anything to read.
 pub(crate) struct HeldPort(OwnedFd);
@@ -33,7 +33,7 @@ impl HeldPort {
         // Before the port is bound, so that nothing ever gets in.
         drop_all(held.as_fd()).context(ErrorKind::Kernel, doing)?;
         // Shared among sockets of one user (SO_REUSEADDR would share it with everybody).
-        setsockopt(&held, sockopt::ReusePort, &true).context(ErrorKind::Kernel, doing)?;
+        setsockopt(&held, ReusePort, &true).context(ErrorKind::Kernel, doing)?;
         let everywhere = SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port));
         match bind(held.as_raw_fd(), &everywhere) {
             Err(Errno::EADDRINUSE) => {
@@ -58,21 +58,6 @@ fn drop_all(socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut program =
         [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
     let filter = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
-    set_option(socket, libc::SO_ATTACH_FILTER, &filter)?;
-    set_option(socket, libc::SO_LOCK_FILTER, &1i32)
-}
-
-fn set_option<T>(socket: BorrowedFd<'_>, name: i32, value: &T) -> io::Result<()> {
-    let length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: `value`, and the program that a filter points to, outlive the call, which only reads.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            name,
-            std::ptr::from_ref(value).cast(),
-            length,
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    sockopt::set(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)?;
+    sockopt::set(&socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, &1i32)
 }

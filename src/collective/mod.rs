@@ -1,8 +1,8 @@
 //! Collective calls: what a program asks for, whether it can be folded, and what becomes of its buffers.
 //!
 //! [`Call`] is a call as it came, whichever the language and the form. [`eligibility`] says whether it
-//! may be folded, [`refusal`] whether this rank's MPI refuses it, [`prepare`] turns it into a job for the group, [`finish`] brings what came of that to
-//! where the program wants it.
+//! may be folded, [`refusal`] whether this rank's MPI refuses it, [`prepare`] turns it into a job for the
+//! group, [`finish`] brings what came of that to where the program wants it.
 
 pub mod deposits;
 pub mod eligibility;

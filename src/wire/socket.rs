@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 
 use super::Fabric;
 use crate::bindings::fb_frame;
+use crate::sockopt;
 
 /// Sockets for each peer: connected, since that saves the route look-up at each send.
 pub struct Sockets {
@@ -39,7 +40,7 @@ impl Sockets {
             }
             let to = SocketAddrV4::new(*address, port);
             let single = connect(from, to)?;
-            set_option(&single, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)?;
+            sockopt::set(&single, libc::SOL_SOCKET, libc::SO_NO_CHECK, &1i32)?;
             Ok(Some(Peer { from, to, single, many: None, one_by_one: false }))
         };
         Ok(Self { peers: members.iter().enumerate().map(peer).collect::<io::Result<_>>()? })
@@ -49,20 +50,11 @@ impl Sockets {
 fn connect(from: Ipv4Addr, to: SocketAddrV4) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(SocketAddrV4::new(from, 0))?;
     // A frame is never fragmented: the programs would not know it.
-    set_option(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+    sockopt::set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &libc::IP_PMTUDISC_DO)?;
     // Nothing is ever received here: whatever slips past the hooks is dropped at once.
-    set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, 0)?;
+    sockopt::set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &0i32)?;
     socket.connect(to)?;
     Ok(socket)
-}
-
-fn set_option(socket: &UdpSocket, level: i32, name: i32, value: i32) -> io::Result<()> {
-    let length = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: `value` outlives the call, which reads `length` bytes of it.
-    let result = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), length)
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Memory that a socket may have on its way out: some super-frames on a slow link, as far as the system
@@ -148,7 +140,7 @@ impl Peer {
     fn segmenting(&mut self) -> io::Result<&UdpSocket> {
         if self.many.is_none() {
             let socket = connect(self.from, self.to)?;
-            set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER)?;
+            sockopt::set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER)?;
             self.many = Some(socket);
         }
         self.many.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
