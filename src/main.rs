@@ -1,7 +1,10 @@
 //! `foldback`, the command line.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod cli;
 mod lab;
+mod output;
 
 use std::process::ExitCode;
 

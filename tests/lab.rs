@@ -163,6 +163,23 @@ fn what_a_killed_run_leaves_is_gone_after_the_next() {
 }
 
 #[test]
+fn a_reader_who_has_gone_is_no_failure() {
+    let lab = Lab::up("g", &["--hosts", "2"]);
+    let closed = || Stdio::from(std::io::pipe().unwrap().1);
+    let run = |arguments: &[&str]| {
+        let mut command = command(FOLDBACK);
+        command.args(arguments).stdout(closed()).stderr(closed());
+        command.status().unwrap().code()
+    };
+    assert_eq!(run(&["lab", "status", "--name", &lab.0]), Some(0));
+    assert_eq!(run(&["lab", "status", "--name", "nosuchlab"]), Some(1));
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let told = command(FOLDBACK).args(["lab", "status", "--name", &lab.0]).stdout(full).output();
+    let told = String::from_utf8(told.unwrap().stderr).unwrap();
+    assert!(told.contains("No space left") && told.lines().count() == 1, "{told}");
+}
+
+#[test]
 fn a_lab_is_gone_after_the_process_that_it_lives_with() {
     let mut process = command("sleep").arg("600").spawn().unwrap();
     let name = format!("with{}", std::process::id());

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::output::print;
 use foldback::agent::{Client, ErrorKind, Options, capable, default_address, probe};
 
 /// MTU that carries a whole chunk.
@@ -50,17 +51,17 @@ pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
             Verdict::Note => "--",
             Verdict::No => "no",
         };
-        println!("{mark}  {}", finding.what);
+        print(format_args!("{mark}  {}\n", finding.what))?;
         if let Some(advice) = &finding.advice {
-            println!("      {advice}");
+            print(format_args!("      {advice}\n"))?;
         }
     }
     let missing = findings.iter().filter(|finding| finding.verdict == Verdict::No).count();
     if missing == 0 {
-        println!("This host can run foldback.");
+        print("This host can run foldback.\n")?;
         Ok(ExitCode::SUCCESS)
     } else {
-        println!("Programs run on plain MPI here until every \"no\" is mended.");
+        print("Programs run on plain MPI here until every \"no\" is mended.\n")?;
         Ok(ExitCode::FAILURE)
     }
 }

@@ -13,6 +13,7 @@ use crate::lab::registry;
 use crate::lab::run::{self, Request};
 use crate::lab::settings::{MAX_HOSTS, Rate, Settings};
 use crate::lab::{enter, fabric, rank, status};
+use crate::output::print;
 
 /// Name of the lab that commands mean if they name none.
 const DEFAULT_NAME: &str = "lab";
@@ -235,14 +236,14 @@ fn show(wanted: &Status) -> Result<()> {
         None => registry::all()?,
     };
     if labs.is_empty() && !wanted.json {
-        println!("no lab is up");
+        print("no lab is up\n")?;
     }
     for lab in labs {
         let status = status::of(lab)?;
         if wanted.json {
-            println!("{}", serde_json::to_string(&status)?);
+            print(format_args!("{}\n", serde_json::to_string(&status)?))?;
         } else {
-            print!("{}", status.to_text());
+            print(status.to_text())?;
         }
     }
     Ok(())

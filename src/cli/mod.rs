@@ -9,6 +9,7 @@ mod status;
 
 use std::process::ExitCode;
 
+use crate::output::tell;
 use clap::{Parser, Subcommand};
 
 /// Fold MPI collectives in the Linux kernel, fall back to MPI.
@@ -44,7 +45,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("foldback: {error:#}");
+            tell(format_args!("foldback: {error:#}\n"));
             ExitCode::FAILURE
         }
     }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use crate::output::print;
 use foldback::agent::{Client, GroupStatus, SocketAddress, Status, default_address};
 use foldback::bindings::fb_counters;
 use serde_json::{Value, json};
@@ -28,9 +29,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let status = client.status()?;
     let groups = client.groups()?;
     if args.json {
-        println!("{:#}", document(&client, &address, &status, &groups)?);
+        print(format_args!("{:#}\n", document(&client, &address, &status, &groups)?))?;
     } else {
-        print!("{}", text(&client, &address, &status, &groups)?);
+        print(text(&client, &address, &status, &groups)?)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -14,6 +14,7 @@ use super::registry::{self, Lab};
 use super::settings::Settings;
 use super::supervise::{Outcome, Supervisor};
 use super::{fabric, rank, trace};
+use crate::output::tell;
 
 /// Hosts of a lab that is made for the run alone.
 const DEFAULT_HOSTS: usize = 2;
@@ -128,7 +129,7 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
     let ranks = hosts * request.ranks_per_host;
     let ended = || rank::status_of_all(statuses.as_deref()?, ranks);
     let outcome = supervisor.run(&mut command, request.timeout, &ended, || {
-        eprintln!("foldback: the job takes longer than its --timeout");
+        tell(format_args!("foldback: the job takes longer than its --timeout\n"));
         trace::print_stacks(&mark);
     });
     processes::kill_marked(&mark)?;

@@ -6,6 +6,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use crate::output::tell;
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, killpg};
@@ -92,7 +93,9 @@ impl Supervisor {
                 Outcome::Interrupted(signal)
             }
             Event::Outlived(code) => {
-                eprintln!("foldback: all ranks have ended, but the launcher has not: ending it");
+                tell(format_args!(
+                    "foldback: all ranks have ended, but the launcher has not: ending it\n"
+                ));
                 let _ = killpg(group, Signal::SIGTERM);
                 Outcome::Outlived(code)
             }

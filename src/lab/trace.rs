@@ -6,6 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::{processes, tool};
+use crate::output::tell;
 
 /// How long gdb may take for one rank.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,17 +24,17 @@ pub fn print_stacks(mark: &str) {
         .collect();
     ranks.sort_unstable();
     if tool::find("gdb").is_none() {
-        eprintln!("foldback: {} ranks are stuck; install gdb to see where", ranks.len());
+        tell(format_args!("foldback: {} ranks are stuck; install gdb to see where\n", ranks.len()));
         return;
     }
     let end = Instant::now() + PATIENCE_FOR_ALL;
     let count = ranks.len();
     for (shown, (rank, pid)) in ranks.into_iter().enumerate() {
         if Instant::now() > end {
-            eprintln!("foldback: {} more ranks are stuck", count - shown);
+            tell(format_args!("foldback: {} more ranks are stuck\n", count - shown));
             return;
         }
-        eprintln!("foldback: stack of rank {rank} (process {pid}):");
+        tell(format_args!("foldback: stack of rank {rank} (process {pid}):\n"));
         print_stack(pid);
     }
 }
@@ -69,7 +70,7 @@ fn print_stack(pid: i32) {
     while matches!(child.try_wait(), Ok(None)) {
         if Instant::now() > deadline {
             let _ = child.kill();
-            eprintln!("  gdb takes too long");
+            tell(format_args!("  gdb takes too long\n"));
         }
         sleep(Duration::from_millis(10));
     }

@@ -12,6 +12,7 @@ use super::samples::{Of, Samples};
 use super::setting::{Setting, comments, program};
 use super::{charts, growth, latency, overlap, report};
 use crate::lab::launch::Mpi;
+use crate::output::{print, tell};
 
 /// Largest message: what the programs and MPI count fits an int by far, memory does not.
 const MOST_BYTES: u64 = 16 << 20;
@@ -159,7 +160,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     } else {
         write_latency(&args, &samples, &machine)
     }?;
-    eprintln!("bench: table, charts and samples are in {}", args.setting.out.display());
+    tell(format_args!("bench: table, charts and samples are in {}\n", args.setting.out.display()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -191,7 +192,7 @@ fn write_latency(args: &Args, samples: &Samples, machine: &[String]) -> Result<(
             }
         }
     }
-    println!("{table}");
+    print(format_args!("{table}\n"))?;
     Ok(())
 }
 
@@ -210,7 +211,7 @@ fn write_overlap(args: &Args, samples: &Samples, machine: &[String]) -> Result<(
             }
         }
     }
-    println!("{table}");
+    print(format_args!("{table}\n"))?;
     Ok(())
 }
 
@@ -229,11 +230,14 @@ fn measure_all(args: &Args) -> Result<(Samples, Folded)> {
         for &hosts in &setting.hosts {
             for (mpi, mode) in setting.order(round) {
                 let rounds = setting.repeats;
-                eprint!("bench: round {}/{rounds}, {hosts} hosts, {mpi} {mode}: ", round + 1);
+                tell(format_args!(
+                    "bench: round {}/{rounds}, {hosts} hosts, {mpi} {mode}: ",
+                    round + 1
+                ));
                 let program = programs.iter().find(|(of, _)| *of == mpi);
                 let program = &program.expect("one for each MPI").1;
                 let run = bench.run(&Job { mpi, program, arguments: &arguments, hosts, mode })?;
-                eprintln!("{:.1} s", run.seconds);
+                tell(format_args!("{:.1} s\n", run.seconds));
                 folded.add(&run.folded);
                 samples.add(Of { round, mpi, hosts, mode }, &run.output, &run.folded)?;
             }

@@ -14,6 +14,7 @@ use super::samples::{Of, Samples, median};
 use super::setting::{Setting, comments, program};
 use super::{latency, samples};
 use crate::lab::launch::Mpi;
+use crate::output::{print, tell};
 
 /// Measure what no fold can be faster than: a frame to a peer's hook and back
 ///
@@ -75,8 +76,8 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     }
     args.setting.write("floor.md", &table)?;
     args.setting.write("floor.csv", &(comments(&machine) + &csv(&rows)))?;
-    println!("{table}");
-    eprintln!("bench: table and CSV are in {}", args.setting.out.display());
+    print(format_args!("{table}\n"))?;
+    tell(format_args!("bench: table and CSV are in {}\n", args.setting.out.display()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -93,7 +94,7 @@ fn measure_all(args: &Args) -> Result<(Vec<Row>, Samples, Folded)> {
     let mut samples = Samples::new(latency::COLUMNS);
     let mut folded = Folded::default();
     for round in 0..setting.repeats {
-        eprintln!("bench: round {}/{}", round + 1, setting.repeats);
+        tell(format_args!("bench: round {}/{}\n", round + 1, setting.repeats));
         let times = pingpong::measure(&arena.name, usize::try_from(args.iterations)?)?;
         for (row, times) in rows.iter_mut().zip([times.send, times.hook, times.process]) {
             row.add(times);

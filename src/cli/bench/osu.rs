@@ -15,6 +15,7 @@ use super::osu_report::{self, Point};
 use super::osu_table::{self, Table};
 use super::setting::{Setting, comments};
 use crate::lab::launch::Mpi;
+use crate::output::{print, tell};
 
 /// Compare OSU micro-benchmarks with and without foldback
 ///
@@ -114,8 +115,8 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     args.setting.write("osu.csv", &(comments(&machine) + &osu_report::csv(&points)))?;
     args.setting.write("osu-samples.csv", &(comments(&machine) + &samples_csv(&samples)))?;
     draw(&args, &points)?;
-    println!("{table}");
-    eprintln!("bench: table, charts and samples are in {}", args.setting.out.display());
+    print(format_args!("{table}\n"))?;
+    tell(format_args!("bench: table, charts and samples are in {}\n", args.setting.out.display()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -202,14 +203,14 @@ fn measure_all(args: &Args, programs: &[(String, PathBuf)]) -> Result<(Vec<Sampl
                 let arguments = args.arguments(name);
                 for (mpi, mode) in setting.order(round) {
                     let rounds = setting.repeats;
-                    eprint!(
+                    tell(format_args!(
                         "bench: round {}/{rounds}, {hosts} hosts, {name}, {mpi} {mode}: ",
                         round + 1
-                    );
+                    ));
                     let run = bench
                         .run(&Job { mpi, program, arguments: &arguments, hosts, mode })
                         .with_context(|| name.clone())?;
-                    eprintln!("{:.1} s", run.seconds);
+                    tell(format_args!("{:.1} s\n", run.seconds));
                     let table = osu_table::parse(&run.output).with_context(|| name.clone())?;
                     folded.add(&run.folded);
                     let collective = osu_table::collective(name);

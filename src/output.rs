@@ -1,0 +1,23 @@
+//! Standard output and standard error of the command. A reader who has heard enough (`| head`) ends
+//! nothing but the output; the macros of the standard library would panic.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Write};
+
+/// Writes to standard output.
+///
+/// # Errors
+/// What the system says (a full disk), but for a reader who has gone.
+pub fn print(text: impl fmt::Display) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match write!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// Writes to standard error, if there is anybody to read it.
+pub fn tell(text: impl fmt::Display) {
+    let mut out = io::stderr().lock();
+    let _ = write!(out, "{text}").and_then(|()| out.flush());
+}
