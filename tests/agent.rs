@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::unique_path;
 use foldback::agent::probe::has_tcx;
@@ -396,6 +396,56 @@ fn hostile_clients_keep_nobody_waiting() {
             many.iter().filter(gone).count() >= 20
         });
         client.status().expect("the others do not notice");
+    });
+}
+
+#[test]
+fn one_user_leaves_room_for_the_next() {
+    in_namespace(|| {
+        let limits = Limits { connections: 12, groups: 8, ..Limits::default() };
+        let options = Options { limits, ..Options::default() };
+        let agent = Embedded::start(options).unwrap();
+        let mut mine = Vec::new();
+        let refused = loop {
+            match Client::connect(&agent.address()) {
+                Ok(client) => mine.push(client),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((refused.kind(), mine.len()), (ErrorKind::Limit, 6), "{refused}");
+        let groups = (1..=8).map(|token| mine[0].create_group(&spec(token)));
+        let made = groups.take_while(Result::is_ok).count();
+        assert_eq!(made, 4);
+    });
+}
+
+#[test]
+fn a_connection_without_groups_does_not_stay_for_ever() {
+    in_namespace(|| {
+        let limits = Limits { idle: Duration::from_millis(300), ..Limits::default() };
+        let agent = Embedded::start(Options { limits, ..Options::default() }).unwrap();
+        // On a busy machine the connection may be gone before the group is made.
+        let connect_and_make = || {
+            let client = Client::connect(&agent.address())?;
+            client.create_group(&spec(1)).map(|group| (client, group))
+        };
+        let mut made = None;
+        eventually("a group is made", || {
+            made = connect_and_make().ok();
+            made.is_some()
+        });
+        let (client, group) = made.unwrap();
+        // Silent as long as the one that goes.
+        let SocketAddress::Abstract(name) = agent.address() else { panic!("abstract") };
+        let silent = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::empty(), None);
+        let silent = silent.unwrap();
+        connect(silent.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).unwrap()).unwrap();
+        let hello = serde_json::json!({ "versions": Versions::CURRENT }).to_string();
+        send(silent.as_raw_fd(), hello.as_bytes(), MsgFlags::MSG_NOSIGNAL).unwrap();
+        let mut packet = [0; 4096];
+        assert!(recv(silent.as_raw_fd(), &mut packet, MsgFlags::empty()).unwrap() > 0, "welcome");
+        assert_eq!(recv(silent.as_raw_fd(), &mut packet, MsgFlags::empty()), Ok(0), "the end");
+        client.counters(group.slot).expect("whoever has a group is not sent away");
     });
 }
 

@@ -25,10 +25,17 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection to an agent. Groups live as long as it does.
 pub struct Client {
-    socket: Mutex<Socket>,
+    line: Mutex<Line>,
     welcome: Welcome,
     /// Holds the port of all frames, whatever becomes of the agent.
     _port: OwnedFd,
+}
+
+struct Line {
+    socket: Socket,
+    /// A request went without its reply. What comes next may be that one's, so that nothing more is asked,
+    /// nor waited for. The socket stays: groups live with it.
+    broken: bool,
 }
 
 /// A group of this process.
@@ -64,10 +71,11 @@ impl Client {
             let message = format!("{address} is served by user {}, not by root or you", peer.uid);
             return Err(Error::new(ErrorKind::Denied, message));
         }
-        match exchange(&socket, &encode(&Hello { versions })?)? {
+        match exchange(&socket, &encode(&Hello { versions })?, PATIENCE)? {
             (Reply::Welcome(welcome), Some(port)) => {
                 welcome.versions.check("agent")?;
-                Ok(Self { socket: Mutex::new(socket), welcome, _port: port })
+                let line = Mutex::new(Line { socket, broken: false });
+                Ok(Self { line, welcome, _port: port })
             }
             (other, _) => Err(unexpected(&other)),
         }
@@ -142,16 +150,33 @@ impl Client {
     }
 
     fn ask(&self, request: &Request) -> Result<(Reply, Option<OwnedFd>)> {
+        self.ask_within(request, PATIENCE)
+    }
+
+    fn ask_within(
+        &self,
+        request: &Request,
+        patience: Duration,
+    ) -> Result<(Reply, Option<OwnedFd>)> {
         let packet = encode(request)?;
-        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        exchange(&socket, &packet)
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        if line.broken {
+            return Err(Error::new(ErrorKind::Connection, "the agent did not answer before"));
+        }
+        let reply = exchange(&line.socket, &packet, patience);
+        line.broken = reply.as_ref().is_err_and(|error| error.kind() == ErrorKind::Connection);
+        reply
     }
 }
 
 /// Sends a request and waits for its reply. After an error of kind `connection` the two sides may
-/// be out of step, and the connection is of no more use.
-fn exchange(socket: &Socket, request: &[u8]) -> Result<(Reply, Option<OwnedFd>)> {
-    let end = Instant::now() + PATIENCE;
+/// be out of step.
+fn exchange(
+    socket: &Socket,
+    request: &[u8],
+    patience: Duration,
+) -> Result<(Reply, Option<OwnedFd>)> {
+    let end = Instant::now() + patience;
     let Packet { bytes, fd } = converse(socket, request, end)
         .context(ErrorKind::Connection, || "talking to the agent".into())?
         .ok_or_else(|| Error::new(ErrorKind::Connection, "the agent closed the connection"))?;
@@ -189,4 +214,52 @@ fn unexpected(reply: &Reply) -> Error {
     let text = format!("{reply:?}");
     let start: String = text.chars().take(60).collect();
     Error::new(ErrorKind::Connection, format!("the agent answered something else: {start}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An agent that answers the hello, and what comes next as the test says.
+    fn connected() -> (Client, Socket) {
+        let (listener, address) = Socket::listen_anywhere().unwrap();
+        let agent = std::thread::spawn(move || {
+            let end = Instant::now() + PATIENCE;
+            listener.wait(PollFlags::POLLIN, end).unwrap();
+            let socket = listener.accept().unwrap();
+            let hello =
+                socket.wait(PollFlags::POLLIN, end).and_then(|()| socket.receive(4096, false));
+            assert!(hello.unwrap().is_some());
+            let port = std::fs::File::open("/dev/null").unwrap();
+            let welcome = encode(&Reply::Welcome(crate::agent::connection::welcome(1, true)));
+            socket.send(&welcome.unwrap(), Some(std::os::fd::AsFd::as_fd(&port))).unwrap();
+            socket
+        });
+        let client = Client::connect(&address).unwrap();
+        (client, agent.join().unwrap())
+    }
+
+    #[test]
+    fn a_late_reply_is_not_taken_for_the_next_ones_and_nobody_waits_twice() {
+        let (client, agent) = connected();
+        let request = Request::DestroyGroup { slot: 1 };
+        let late = client.ask_within(&request, Duration::from_millis(20)).unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::Connection);
+        agent.send(&encode(&Reply::Done).unwrap(), None).unwrap();
+        assert_eq!(client.destroy_group(2).unwrap_err().kind(), ErrorKind::Connection);
+        // The agent was not even asked.
+        assert!(agent.receive(4096, false).unwrap().is_some());
+        assert_eq!(agent.receive(4096, false).err(), Some(Errno::EAGAIN));
+    }
+
+    #[test]
+    fn an_error_that_the_agent_reports_breaks_nothing() {
+        let (client, agent) = connected();
+        for reply in [Reply::Error { kind: ErrorKind::NotFound, message: "no".into() }, Reply::Done]
+        {
+            agent.send(&encode(&reply).unwrap(), None).unwrap();
+            let is_done = matches!(reply, Reply::Done);
+            assert_eq!(client.destroy_group(1).is_ok(), is_done);
+        }
+    }
 }

@@ -27,8 +27,10 @@ pub(crate) struct Connection {
     pub(crate) peer: Peer,
     id: ConnectionId,
     socket: Socket,
-    since: Instant,
+    /// When something was last heard of it.
+    heard: Instant,
     greeted: bool,
+    groups: usize,
     pending: Option<Pending>,
 }
 
@@ -47,7 +49,8 @@ impl AsFd for Connection {
 
 impl Connection {
     pub(crate) fn new(id: ConnectionId, peer: Peer, socket: Socket) -> Self {
-        Self { peer, id, socket, since: Instant::now(), greeted: false, pending: None }
+        let heard = Instant::now();
+        Self { peer, id, socket, heard, greeted: false, groups: 0, pending: None }
     }
 
     /// What it waits for. Nothing more is read from a client that does not take its reply.
@@ -55,9 +58,14 @@ impl Connection {
         if self.pending.is_some() { PollFlags::POLLOUT } else { PollFlags::POLLIN }
     }
 
-    /// When it is ended if nothing is heard of it.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        (!self.greeted).then(|| self.since + GREETING)
+    /// When it is ended if nothing is heard of it. A client without groups that is `idle` so long has to
+    /// connect again.
+    pub(crate) fn deadline(&self, idle: Duration) -> Option<Instant> {
+        match (self.greeted, self.groups) {
+            (false, _) => Some(self.heard + GREETING),
+            (true, 0) => Some(self.heard + idle),
+            (true, _) => None,
+        }
     }
 
     /// Takes one step: sends what waits, or answers one request.
@@ -74,6 +82,9 @@ impl Connection {
                 return Fate::Ends;
             }
         };
+        if self.greeted {
+            self.heard = Instant::now();
+        }
         let (reply, fd) = self.answer(host, welcome, &packet.bytes).unwrap_or_else(|error| {
             log::debug!("process {}: {error}", self.peer.pid);
             (Reply::Error { kind: error.kind(), message: error.to_string() }, None)
@@ -118,10 +129,12 @@ impl Connection {
         let reply = match decode(packet)? {
             Request::CreateGroup(spec) => {
                 let (group, cells) = host.create_group(self.id, self.peer, spec)?;
+                self.groups += 1;
                 return Ok((Reply::Group(group), Some(cells)));
             }
             Request::DestroyGroup { slot } => {
                 host.destroy_group(self.id, slot)?;
+                self.groups -= 1;
                 Reply::Done
             }
             Request::Counters { slot } => Reply::Counters(host.counters(uid, slot)?),

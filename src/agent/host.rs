@@ -107,11 +107,6 @@ impl Host {
             self.slots.clear(&self.programs);
             self.ledger.admit(peer.uid, bytes, limits, sys::map_exists)?;
         }
-        if self.groups.len() >= limits.groups.min(FB_MAX_GROUPS) as usize {
-            let count = self.groups.len();
-            let message = format!("this host has {count} groups, which is the limit");
-            return Err(Error::new(ErrorKind::Limit, message));
-        }
         let hook = self.attach(&interface)?;
         let (slot, cells) =
             self.place(&spec, peer.uid).inspect_err(|_| self.detach_unused(interface.index))?;

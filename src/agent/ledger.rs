@@ -6,6 +6,7 @@
 
 use crate::agent::error::{Error, ErrorKind, Result};
 use crate::agent::options::Limits;
+use crate::bindings::FB_MAX_GROUPS;
 
 /// Destroyed maps that are remembered before they are checked without need.
 const RETIRED_MANY: usize = 1024;
@@ -33,9 +34,12 @@ impl Ledger {
         limits: &Limits,
         map_exists: impl Fn(u32) -> bool,
     ) -> Result<()> {
-        let groups = self.entries.iter().filter(|e| e.uid == uid && !e.retired).count();
-        if groups >= limits.groups_per_user {
-            let message = format!("user {uid} has {groups} groups, which is the limit");
+        let groups = || self.entries.iter().filter(|entry| !entry.retired);
+        let (own, all) = (groups().filter(|entry| entry.uid == uid).count(), groups().count());
+        let most = limits.groups.min(FB_MAX_GROUPS) as usize;
+        if own >= limits.groups_per_user || !Limits::leaves_a_share(own, all, most) {
+            let message =
+                format!("user {uid} has {own} groups of this host's {all}, which is the limit");
             return Err(Error::new(ErrorKind::Limit, message));
         }
         if self.bytes(uid) + bytes > limits.cell_bytes_per_user {

@@ -2,6 +2,7 @@
 
 use std::num::NonZero;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::agent::error::{Error, ErrorKind, Result};
 use crate::agent::hook::HookChoice;
@@ -34,6 +35,17 @@ pub struct Limits {
     pub connections_per_user: usize,
     /// Connections of all users.
     pub connections: usize,
+    /// How long a connection without groups may be silent.
+    pub idle: Duration,
+}
+
+impl Limits {
+    /// Whether a user who has `own` of the `all` that are taken may have another, of a thing of which there
+    /// are `most`. Nobody may have more than what is left, so that something is left for every newcomer
+    /// (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998).
+    pub(crate) fn leaves_a_share(own: usize, all: usize, most: usize) -> bool {
+        own < most.saturating_sub(all)
+    }
 }
 
 impl Default for Limits {
@@ -44,6 +56,7 @@ impl Default for Limits {
             cell_bytes_per_user: 512 << 20,
             connections_per_user: 256,
             connections: 900,
+            idle: Duration::from_secs(60),
         }
     }
 }
@@ -91,5 +104,26 @@ where
             .map(Some)
             .map_err(|error| Error::new(ErrorKind::Invalid, format!("{name}={text}: {error}"))),
         _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn something_is_left_for_every_newcomer() {
+        let (most, mut taken) = (900, Vec::new());
+        for _user in 0..100 {
+            let (mut own, all) = (0, taken.iter().sum::<usize>());
+            while Limits::leaves_a_share(own, all + own, most) {
+                own += 1;
+            }
+            if all < most - 1 {
+                assert!(own > 0, "{taken:?}");
+            }
+            taken.push(own);
+        }
+        assert_eq!(taken[..4], [450, 225, 113, 56]);
     }
 }

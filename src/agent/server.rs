@@ -11,7 +11,7 @@ use nix::unistd::geteuid;
 use crate::agent::connection::{Connection, Fate, welcome};
 use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::host::{ConnectionId, Host};
-use crate::agent::options::Options;
+use crate::agent::options::{Limits, Options};
 use crate::agent::protocol::{Reply, Welcome, encode};
 use crate::agent::socket::{Peer, Socket};
 
@@ -74,9 +74,7 @@ impl Server {
     fn wait(&self, stop: BorrowedFd<'_>) -> nix::Result<Vec<bool>> {
         let now = Instant::now();
         let accept_after = self.accept_after.filter(|at| *at > now);
-        let full = self.connections.len() >= self.host.options().limits.connections;
-        let accepting =
-            if full || accept_after.is_some() { PollFlags::empty() } else { PollFlags::POLLIN };
+        let accepting = if accept_after.is_some() { PollFlags::empty() } else { PollFlags::POLLIN };
         let mut fds = vec![
             PollFd::new(stop, PollFlags::POLLIN),
             PollFd::new(self.listener.as_fd(), accepting),
@@ -84,8 +82,9 @@ impl Server {
         for connection in self.connections.values() {
             fds.push(PollFd::new(connection.as_fd(), connection.interest()));
         }
-        let deadline =
-            self.connections.values().filter_map(Connection::deadline).chain(accept_after).min();
+        let idle = self.host.options().limits.idle;
+        let deadlines = self.connections.values().filter_map(|c| c.deadline(idle));
+        let deadline = deadlines.chain(accept_after).min();
         let timeout = match deadline {
             // Rounded up, lest the last millisecond be spent spinning.
             Some(at) => {
@@ -103,7 +102,7 @@ impl Server {
 
     fn step(&mut self, id: ConnectionId, ready: bool) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let fate = match connection.deadline() {
+        let fate = match connection.deadline(self.host.options().limits.idle) {
             _ if ready => connection.step(&mut self.host, &self.welcome),
             Some(deadline) if deadline <= Instant::now() => Fate::Ends,
             _ => Fate::Lives,
@@ -144,9 +143,14 @@ impl Server {
             let message = format!("the embedded agent of user {own} serves no user {}", peer.uid);
             return Err(Error::new(ErrorKind::Denied, message));
         }
-        let theirs = self.connections.values().filter(|c| c.peer.uid == peer.uid).count();
-        if theirs >= self.host.options().limits.connections_per_user {
-            let message = format!("user {} has {theirs} connections, which is the limit", peer.uid);
+        let limits = &self.host.options().limits;
+        let all = self.connections.len();
+        let own = self.connections.values().filter(|c| c.peer.uid == peer.uid).count();
+        if own >= limits.connections_per_user
+            || !Limits::leaves_a_share(own, all, limits.connections)
+        {
+            let message =
+                format!("user {} has {own} connections of {all}, which is the limit", peer.uid);
             return Err(Error::new(ErrorKind::Limit, message));
         }
         Ok(())

@@ -22,7 +22,7 @@ use crate::mpi::pmpi::Handle;
 use crate::requests::{Open, Requests};
 use crate::router::Way;
 use crate::setup::agent::AgentAccess;
-use crate::setup::exchange::exchange_long;
+use crate::setup::exchange::exchange;
 use crate::setup::{Process, roll_call, set_up};
 use crate::stats::{self, Calls, HostLine, RankReport, Reason};
 use crate::wait::Waiter;
@@ -573,14 +573,14 @@ impl Runtime {
         };
         let world = self.mpi.abi.comm_world;
         let mut parting = || self.reap(false);
-        let here = exchange_long(&self.mpi, world, &(), &mut parting).is_ok();
+        let here = exchange(&self.mpi, world, &(), None, &mut parting).is_ok();
         self.retired()
             .communicators
             .extend(groups.into_iter().chain(self.requests.persistent.drain()));
         self.reap(true);
         report.host = self.retired().report.take();
         if here {
-            match exchange_long(&self.mpi, world, &report, &mut || ()) {
+            match exchange(&self.mpi, world, &report, None, &mut || ()) {
                 Ok(reports) if self.mpi.rank(world) == 0 => self.write_stats(&reports),
                 Ok(_) => {}
                 Err(failure) => log::warn!("no statistics: {failure:?}"),

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::agent::{Client, Embedded, Options, SocketAddress, capable, default_address};
+use crate::agent::{
+    self, Client, Embedded, ErrorKind, Options, SocketAddress, capable, default_address,
+};
 
 /// Finds an agent once, and keeps it.
 #[derive(Default)]
@@ -18,38 +20,55 @@ struct State {
     neighbour: Option<SocketAddress>,
 }
 
-impl AgentAccess {
-    /// A connection to this host's agent. Without one, and if `embed` says so and the process may,
-    /// starts one in this process.
-    ///
-    /// # Errors
-    /// One line that says what is missing.
-    pub fn client(&self, embed: bool) -> Result<Arc<Client>, String> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = &state.client {
-            return Ok(Arc::clone(client));
+impl State {
+    fn connect(&mut self) -> Result<Client, String> {
+        if let Some(embedded) = &self.embedded {
+            return Client::connect(&embedded.address()).map_err(|error| error.to_string());
         }
-        let address = state.neighbour.clone().unwrap_or_else(default_address);
-        let client = match Client::connect(&address) {
-            Ok(client) => client,
-            Err(error) if !embed || state.neighbour.is_some() => return Err(error.to_string()),
-            Err(error) if !capable() => {
-                return Err(format!(
-                    "{error}, and this process lacks CAP_BPF and CAP_NET_ADMIN to do without: \
-                     start `foldback agent` as root"
-                ));
-            }
+        let address = self.neighbour.clone().unwrap_or_else(default_address);
+        match Client::connect(&address) {
+            Ok(client) => Ok(client),
+            Err(error) if self.neighbour.is_some() => Err(error.to_string()),
+            Err(error) if !capable() => Err(format!(
+                "{error}, and this process lacks CAP_BPF and CAP_NET_ADMIN to do without: \
+                 start `foldback agent` as root"
+            )),
             Err(_) => {
                 let options = Options::from_environment().map_err(|error| error.to_string())?;
                 let embedded = Embedded::start(options).map_err(|error| error.to_string())?;
                 let client = Client::connect(&embedded.address());
-                state.embedded = Some(embedded);
-                client.map_err(|error| error.to_string())?
+                self.embedded = Some(embedded);
+                client.map_err(|error| error.to_string())
             }
-        };
-        let client = Arc::new(client);
+        }
+    }
+}
+
+impl AgentAccess {
+    /// Asks this host's agent something; returns the connection, too. Where none answers, and if this
+    /// process may, starts one in this process. A connection of long ago may have ended since, or its
+    /// agent: then another is made.
+    ///
+    /// # Errors
+    /// One line that says what is missing.
+    pub fn ask<T>(
+        &self,
+        question: impl Fn(&Client) -> agent::Result<T>,
+    ) -> Result<(Arc<Client>, T), String> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = state.client.clone() {
+            match question(&client) {
+                Err(error) if error.kind() == ErrorKind::Connection => {
+                    log::debug!("a new connection to the agent: {error}");
+                    state.client = None;
+                }
+                answer => return answer.map(|a| (client, a)).map_err(|error| error.to_string()),
+            }
+        }
+        let client = Arc::new(state.connect()?);
         state.client = Some(Arc::clone(&client));
-        Ok(client)
+        let answer = question(&client).map_err(|error| error.to_string())?;
+        Ok((client, answer))
     }
 
     /// Address of the agent that this process embeds.

@@ -8,11 +8,18 @@ use serde::de::DeserializeOwned;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 
-/// Bytes of one rank's words, padded: all ranks must send the same amount.
-const WORDS: usize = 2048;
+/// Bytes of the first message of every rank: all must send the same amount. It begins with the length of
+/// what the rank has to say.
+const FIRST: usize = 2048;
+
+/// Length of a length, in the byte order of the network.
+const LENGTH: usize = size_of::<u32>();
+
+/// More than any rank has to say.
+const MOST: usize = 64 << 20;
 
 /// Why an exchange failed.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
     /// Some rank did not take part within the bound.
     Silence,
@@ -23,46 +30,63 @@ pub enum Failure {
 }
 
 /// Gathers what all ranks of `comm` have to say, in rank order. `meanwhile` is called over and over
-/// while this rank waits; it also bounds the load of waiting.
+/// while this rank waits; it also bounds the load of waiting. Without `patience` it waits for ever.
+///
+/// Words that do not fit the first message are sent in a second, as long as the longest.
 ///
 /// # Errors
-/// See [`Failure`].
+/// See [`Failure`]. All but [`Failure::Silence`] and [`Failure::Mpi`] are alike on all ranks.
 pub fn exchange<T: Serialize + DeserializeOwned>(
     mpi: &Mpi,
     comm: Handle,
     mine: &T,
-    patience: Duration,
+    patience: Option<Duration>,
     meanwhile: &mut dyn FnMut(),
 ) -> Result<Vec<T>, Failure> {
-    let words = serde_json::to_vec(mine).map_err(|_| Failure::Gibberish)?;
-    if words.len() > WORDS {
-        return Err(Failure::Gibberish);
+    // What cannot be said is said by an absurd length, so that the others do not wait.
+    let words = serde_json::to_vec(mine).unwrap_or_else(|_| vec![0; MOST + 1]);
+    let first = gather(mpi, comm, first_message(&words), patience, meanwhile)?;
+    match hear(&first)? {
+        Heard::All(said) => said.into_iter().map(parse).collect(),
+        Heard::Cut { longest } => {
+            let mut whole = words;
+            whole.resize(longest, b' ');
+            let whole = gather(mpi, comm, whole, patience, meanwhile)?;
+            whole.iter().map(|words| parse(words)).collect()
+        }
     }
-    let all = gather(mpi, comm, padded(words, WORDS), Some(patience), meanwhile)?;
-    all.iter().map(|words| parse(words)).collect()
 }
 
-/// The same for words of any length, and without a bound on the time: for the end of the job.
-///
-/// # Errors
-/// See [`Failure`].
-pub fn exchange_long<T: Serialize + DeserializeOwned>(
-    mpi: &Mpi,
-    comm: Handle,
-    mine: &T,
-    meanwhile: &mut dyn FnMut(),
-) -> Result<Vec<T>, Failure> {
-    let words = serde_json::to_vec(mine).map_err(|_| Failure::Gibberish)?;
-    let lengths = gather(mpi, comm, words.len().to_ne_bytes().to_vec(), None, meanwhile)?;
-    let length = |bytes: &Vec<u8>| bytes.as_slice().try_into().map_or(0, usize::from_ne_bytes);
-    let longest = lengths.iter().map(length).max().unwrap_or(0);
-    let all = gather(mpi, comm, padded(words, longest), None, meanwhile)?;
-    all.iter().map(|words| parse(words)).collect()
+/// What the first messages of all ranks say.
+#[derive(Debug, PartialEq, Eq)]
+enum Heard<'a> {
+    /// Everything.
+    All(Vec<&'a [u8]>),
+    /// Somebody had more to say, at most so many bytes.
+    Cut { longest: usize },
 }
 
-fn padded(mut words: Vec<u8>, length: usize) -> Vec<u8> {
-    words.resize(length, b' ');
-    words
+fn first_message(words: &[u8]) -> Vec<u8> {
+    let mut message = Vec::with_capacity(FIRST);
+    message.extend(u32::try_from(words.len()).unwrap_or(u32::MAX).to_be_bytes());
+    message.extend(words.iter().take(FIRST - LENGTH));
+    message.resize(FIRST, b' ');
+    message
+}
+
+fn hear(messages: &[Vec<u8>]) -> Result<Heard<'_>, Failure> {
+    let mut said = Vec::with_capacity(messages.len());
+    let mut longest = 0;
+    for message in messages {
+        let (length, words) = message.split_first_chunk().ok_or(Failure::Gibberish)?;
+        let length = u32::from_be_bytes(*length) as usize;
+        if length > MOST {
+            return Err(Failure::Gibberish);
+        }
+        longest = longest.max(length);
+        said.push(words.get(..length).unwrap_or(words));
+    }
+    Ok(if longest > FIRST - LENGTH { Heard::Cut { longest } } else { Heard::All(said) })
 }
 
 fn parse<T: DeserializeOwned>(words: &[u8]) -> Result<T, Failure> {
@@ -91,4 +115,32 @@ fn gather(
         }
     }
     gather.finish().ok_or(Failure::Mpi)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_the_first_message_takes_no_second() {
+        let longest = vec![b'7'; FIRST - LENGTH];
+        let messages = [first_message(b"{}"), first_message(&longest)];
+        assert!(messages.iter().all(|message| message.len() == FIRST));
+        assert_eq!(hear(&messages), Ok(Heard::All(vec![b"{}".as_slice(), &longest])));
+    }
+
+    #[test]
+    fn one_long_rank_has_all_ranks_send_a_second() {
+        let messages = [first_message(b"{}"), first_message(&[b'7'; FIRST])];
+        assert_eq!(hear(&messages), Ok(Heard::Cut { longest: FIRST }));
+    }
+
+    #[test]
+    fn what_is_not_ours_is_told_by_its_length() {
+        let mut older = br#"{"release":"0.1.0"}"#.to_vec();
+        older.resize(FIRST, b' ');
+        assert_eq!(hear(&[first_message(b"{}"), older]), Err(Failure::Gibberish));
+        assert_eq!(hear(&[first_message(&vec![0; MOST + 1])]), Err(Failure::Gibberish));
+        assert_eq!(hear(&[vec![0]]), Err(Failure::Gibberish));
+    }
 }

@@ -113,9 +113,10 @@ pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
     let mut client = None;
     let mut meeting = None;
     if leads {
-        match process.agent.client(true).and_then(|c| inspect(&c, members[me]).map(|i| (c, i))) {
-            Ok((found, (chunk_bytes, port))) => {
-                (offer.chunk_bytes, offer.port) = (chunk_bytes, port);
+        match process.agent.ask(|client| client.interface(members[me])) {
+            Ok((found, interface)) => {
+                offer.chunk_bytes = interface.max_chunk_bytes & !7;
+                offer.port = found.welcome().port;
                 offer.embedded = process.agent.embedded_address();
                 client = Some(found);
             }
@@ -250,12 +251,6 @@ fn troubles<'a>(layout: &Layout, all: impl Iterator<Item = Option<&'a str>>) -> 
     Ok(())
 }
 
-/// Payload and port that the interface of `address` offers.
-fn inspect(client: &Client, address: Ipv4Addr) -> Result<(u16, u16), String> {
-    let interface = client.interface(address).map_err(|error| error.to_string())?;
-    Ok((interface.max_chunk_bytes & !7, client.welcome().port))
-}
-
 fn join(
     client: std::sync::Arc<Client>,
     identity: &Identity,
@@ -341,7 +336,7 @@ fn tell<T: Serialize + serde::de::DeserializeOwned>(
     patience: Duration,
     meanwhile: &mut dyn FnMut(),
 ) -> Result<Vec<T>, String> {
-    exchange(mpi, comm, mine, patience, meanwhile).map_err(|failure| match failure {
+    exchange(mpi, comm, mine, Some(patience), meanwhile).map_err(|failure| match failure {
         Failure::Silence => {
             log::error!(
                 "some ranks did not answer within {} s. Is LD_PRELOAD exported to every host? \

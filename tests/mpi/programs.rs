@@ -1,5 +1,7 @@
 //! The other programs: progress, communicators, errors, what is not ours, and launching.
 
+use std::path::Path;
+
 use crate::harness::{FOLDBACK, HANG, Job, Mpi, Scratch, command, library, program, succeed, turn};
 
 const BOTH: [Mpi; 2] = [Mpi::Open, Mpi::Mpich];
@@ -114,6 +116,21 @@ fn foldback_off_folds_nothing() {
 }
 
 /// Whoever waits for a frame does not learn that a rank is gone.
+/// What one rank has to say at set-up, however long, reaches all.
+#[test]
+fn one_ranks_long_nonsense_is_told_and_the_job_goes_on() {
+    let _turn = turn();
+    let program = program(Mpi::Open, "histogram");
+    let script = "[ \"$(hostname)\" = h1 ] && export FOLDBACK_NET=\"$0\"; exec \"$@\"";
+    let nonsense = "x".repeat(5000);
+    let outcome = Job::new(Mpi::Open, 2)
+        .run_path(Path::new("/bin/sh"), &["-c", script, &nonsense, program.to_str().unwrap()]);
+    outcome.assert_prints("histogram: OK");
+    let why = outcome.stats["no_group"].as_str().unwrap_or_default();
+    let want = format!("rank 1 (host 1): FOLDBACK_NET={nonsense}: ADDRESS/LENGTH");
+    assert_eq!(why, want, "{}", outcome.stderr);
+}
+
 #[test]
 fn jobs_that_may_lose_ranks_are_left_to_mpi() {
     let _turn = turn();
