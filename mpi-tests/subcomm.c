@@ -268,26 +268,6 @@ static void joined(void)
 	MPI_Comm_free(&half);
 }
 
-static void many_at_once(void)
-{
-	struct team teams[MANY];
-	MPI_Comm comm;
-
-	for (int i = 0; i < MANY; i++) {
-		MPI_Comm_dup(i ? teams[i - 1].comm : MPI_COMM_WORLD, &comm);
-		teams[i] = team_of(comm, "one of many duplicates");
-	}
-	for (int i = 0; i < 10 * MANY; i++)
-		use(&teams[i * 7 % MANY], 1);
-	/* The parents first. */
-	for (int i = 0; i < MANY; i++) {
-		free(teams[i].world);
-		MPI_Comm_free(&teams[i].comm);
-		if (i + 1 < MANY)
-			use(&teams[i + 1], 1);
-	}
-}
-
 /* Open files, sockets and so on. */
 static int descriptors(void)
 {
@@ -299,6 +279,32 @@ static int descriptors(void)
 	if (directory)
 		closedir(directory);
 	return n;
+}
+
+/* Communicators take none of the program's descriptors. */
+static void many_at_once(void)
+{
+	struct team teams[MANY];
+	MPI_Comm comm;
+	int before = descriptors(), after;
+
+	for (int i = 0; i < MANY; i++) {
+		MPI_Comm_dup(i ? teams[i - 1].comm : MPI_COMM_WORLD, &comm);
+		teams[i] = team_of(comm, "one of many duplicates");
+	}
+	for (int i = 0; i < 10 * MANY; i++)
+		use(&teams[i * 7 % MANY], 1);
+	after = descriptors();
+	if (after - before >= MANY)
+		fail("%d communicators at once: %d file descriptors are open instead of %d", MANY,
+		     after, before);
+	/* The parents first. */
+	for (int i = 0; i < MANY; i++) {
+		free(teams[i].world);
+		MPI_Comm_free(&teams[i].comm);
+		if (i + 1 < MANY)
+			use(&teams[i + 1], 1);
+	}
 }
 
 static void made_and_freed(void)

@@ -15,7 +15,7 @@ use foldback::agent::probe::has_tcx;
 use foldback::agent::{Client, Embedded, GroupSpec, Hook, HookChoice, Options, Tc};
 use foldback::bindings as b;
 use foldback::wire::cells::{Cells, Mapped};
-use foldback::wire::socket::Sockets;
+use foldback::wire::socket::SocketPool;
 use foldback::wire::{Algorithm, Identity, Kind, Transfer, Wire};
 use reference::{Rng, element_bytes, fold_all};
 use world::{Meeting, PATIENCE, address, ip, run_hosts, tc};
@@ -121,7 +121,7 @@ fn host(me: u8, meeting: &Meeting, options: &Options, hooks: &[Hook], tc: Tc, by
     assert_eq!(client.status().expect("status").interfaces[0].tc, tc);
     assert_eq!(attached(), (tc == Tc::Clsact, group.hook != Hook::TcIngress));
     let cells = Cells::new(Mapped::new(&group.cells, WINDOW).expect("cells"));
-    let sockets = Sockets::new(&members, me.into(), group.port).expect("sockets");
+    let sockets = SocketPool::default().sockets(&members, me.into(), group.port).expect("sockets");
     let identity = Identity { token: TOKEN, members: HOSTS, me, chunk_bytes };
     let mut wire = Wire::new(cells, sockets, identity);
 

@@ -26,6 +26,7 @@ use crate::setup::exchange::exchange;
 use crate::setup::{Process, roll_call, set_up};
 use crate::stats::{self, Calls, HostLine, RankReport, Reason};
 use crate::wait::Waiter;
+use crate::wire::socket::SocketPool;
 
 pub use routing::Stopwatch;
 use routing::{PASSING, took, usual_algorithm};
@@ -44,6 +45,7 @@ pub struct Runtime {
     /// Non-blocking collectives under way.
     pub requests: Requests,
     agent: AgentAccess,
+    sockets: SocketPool,
     is_started: AtomicBool,
     /// Set by [`Runtime::started`]: before it, nothing is folded.
     running: OnceLock<Running>,
@@ -162,6 +164,7 @@ impl Runtime {
                 calls: Calls::new(),
                 requests: Requests::default(),
                 agent: AgentAccess::default(),
+                sockets: SocketPool::default(),
                 is_started: AtomicBool::new(false),
                 running: OnceLock::new(),
                 communicators: RwLock::default(),
@@ -192,8 +195,7 @@ impl Runtime {
             log::warn!("everything is passed through: no communicators of our own");
             return;
         };
-        let process = Process { mpi: &self.mpi, config: &self.config, agent: &self.agent, nothing };
-        let (communicator, no_group) = match set_up(&process, world) {
+        let (communicator, no_group) = match set_up(&self.process(nothing), world) {
             Ok(group) => {
                 log::info!("rank {} folds", group.place.rank);
                 (Communicator::new(None, Some(Box::new(group))), None)
@@ -503,15 +505,19 @@ impl Runtime {
         Ok(group)
     }
 
-    fn try_set_up(&self, comm: Handle, running: &Running) -> Option<Box<Group>> {
-        self.reap(false);
-        let process = Process {
+    fn process(&self, nothing: Handle) -> Process<'_> {
+        Process {
             mpi: &self.mpi,
             config: &self.config,
             agent: &self.agent,
-            nothing: running.nothing,
-        };
-        match set_up(&process, comm) {
+            sockets: &self.sockets,
+            nothing,
+        }
+    }
+
+    fn try_set_up(&self, comm: Handle, running: &Running) -> Option<Box<Group>> {
+        self.reap(false);
+        match set_up(&self.process(running.nothing), comm) {
             Ok(group) => Some(Box::new(group)),
             Err(why) => {
                 if self.mpi.rank(comm) == 0 {

@@ -32,7 +32,7 @@ use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::wait::Waiter;
 use crate::wire::cells::{Cells, Mapped};
-use crate::wire::socket::Sockets;
+use crate::wire::socket::SocketPool;
 use crate::wire::{Algorithm, Identity, Kind, Transfer, Wire};
 use agent::AgentAccess;
 use exchange::{Failure, exchange};
@@ -46,6 +46,8 @@ pub struct Process<'a> {
     pub config: &'a Result<Config, String>,
     /// The agent.
     pub agent: &'a AgentAccess,
+    /// The ways out.
+    pub sockets: &'a SocketPool,
     /// A communicator without messages.
     pub nothing: Handle,
 }
@@ -160,7 +162,7 @@ pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
         (None, None) => Ok(None),
     };
     if let Some(client) = client {
-        match join(client, &identity, &members, config.shared.window) {
+        match join(process, client, &identity, &members, config.shared.window) {
             Ok(joined) => member = Some(joined),
             Err(error) => trouble = Some(error),
         }
@@ -252,6 +254,7 @@ fn troubles<'a>(layout: &Layout, all: impl Iterator<Item = Option<&'a str>>) -> 
 }
 
 fn join(
+    process: &Process<'_>,
     client: std::sync::Arc<Client>,
     identity: &Identity,
     members: &[Ipv4Addr],
@@ -267,7 +270,7 @@ fn join(
     let group = client.create_group(&spec).map_err(|error| error.to_string())?;
     let made = || -> std::io::Result<_> {
         let cells = Cells::new(Mapped::new(&group.cells, window)?);
-        Ok((cells, Sockets::new(members, usize::from(identity.me), group.port)?))
+        Ok((cells, process.sockets.sockets(members, usize::from(identity.me), group.port)?))
     };
     let (cells, sockets) = made().map_err(|error| {
         let _ = client.destroy_group(group.slot);
