@@ -37,12 +37,25 @@ pub struct Config {
     pub shared: Shared,
     /// Where the statistics go: `-` is standard output. `FOLDBACK_STATS`.
     pub stats: Option<String>,
+    /// What of them is said on standard error. `FOLDBACK_REPORT`.
+    pub report: Report,
     /// How long the ranks may take to answer each other at set-up. `FOLDBACK_SETUP_TIMEOUT`, s.
     pub setup_timeout: Duration,
     /// How long the first frames may take to go round. `FOLDBACK_PROBE_TIMEOUT`, s.
     pub probe_timeout: Duration,
     /// The network to use, as address/prefix length. `FOLDBACK_NET`.
     pub network: Option<Network>,
+}
+
+/// What is said of a job at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// Nothing.
+    Off,
+    /// One line.
+    Line,
+    /// All statistics, as tables.
+    Full,
 }
 
 /// Where folding stops paying: the largest sizes at which it was not slower than Open MPI at 2, 4 and
@@ -97,6 +110,7 @@ impl Default for Config {
                 algorithm: None,
             },
             stats: None,
+            report: Report::Off,
             setup_timeout: Duration::from_secs(60),
             probe_timeout: Duration::from_secs(5),
             network: None,
@@ -163,6 +177,12 @@ impl Config {
             config.network = Some(parse("FOLDBACK_NET", &text, "ADDRESS/LENGTH")?);
         }
         config.stats = variable("FOLDBACK_STATS");
+        config.report = match variable("FOLDBACK_REPORT").as_deref() {
+            None | Some("off") => Report::Off,
+            Some("line") => Report::Line,
+            Some("full") => Report::Full,
+            Some(other) => return Err(format!("FOLDBACK_REPORT={other}: off, line or full")),
+        };
         Ok(config)
     }
 }
@@ -256,6 +276,7 @@ mod tests {
             ("FOLDBACK_MAX_BYTES", "gossip=4"),
             ("FOLDBACK_ALGORITHM", "ring"),
             ("FOLDBACK_ROUTE", "scenic"),
+            ("FOLDBACK_REPORT", "loud"),
             ("FOLDBACK_WINDOW", "300"),
             ("FOLDBACK_WINDOW", "65536"),
             ("FOLDBACK_NET", "10.0.0.0"),

@@ -5,6 +5,7 @@ mod bench;
 mod doctor;
 mod lab;
 mod run;
+mod stats;
 mod status;
 
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ enum Command {
     Doctor(doctor::Args),
     Lab(lab::Args),
     Run(run::Args),
+    Stats(stats::Args),
     Status(status::Args),
 }
 
@@ -40,6 +42,7 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Run(args) => run::run(args),
+        Command::Stats(args) => stats::run(args),
         Command::Status(args) => status::run(args),
     };
     match result {

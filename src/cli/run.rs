@@ -11,7 +11,8 @@ use anyhow::{Context, Result, bail, ensure};
 ///
 /// Sets LD_PRELOAD, and passes it and all FOLDBACK_* variables on to the ranks of all hosts, in the
 /// way of the launcher: Open MPI's mpirun or MPICH's mpiexec (hydra). The library must have the
-/// same path on all hosts. Output and exit status are the launcher's.
+/// same path on all hosts. Output and exit status are the launcher's; at the end one line more says
+/// what was folded, unless FOLDBACK_REPORT says otherwise.
 #[derive(clap::Args)]
 pub struct Args {
     /// Launcher and its arguments, as in: foldback run -- mpirun -n 4 ./program
@@ -103,6 +104,9 @@ fn variables(library: &Path) -> Vec<(OsString, OsString)> {
         preload.push(others);
     }
     let mut variables = vec![("LD_PRELOAD".into(), preload)];
+    if std::env::var_os("FOLDBACK_REPORT").is_none() {
+        variables.push(("FOLDBACK_REPORT".into(), "line".into()));
+    }
     variables.extend(std::env::vars_os().filter(|(name, _)| {
         name.to_string_lossy().starts_with("FOLDBACK") && name != "FOLDBACK_LIB"
     }));

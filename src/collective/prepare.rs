@@ -14,9 +14,9 @@ use crate::group::{Group, Image, Job, Pattern};
 use crate::leaf::segment;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
-use crate::mpi::types::Shape;
+use crate::mpi::types::{Shape, TypeInfo};
 use crate::router::{self, Policy};
-use crate::stats::Reason;
+use crate::stats::{Message, Reason};
 
 /// Most bytes of an image: on hosts with several ranks it has to fit into a block of theirs.
 const MOST_IMAGE: usize = segment::BLOCK - 4096;
@@ -47,27 +47,39 @@ pub struct Prepared {
 // alone until the collective is over.
 unsafe impl Send for Prepared {}
 
-/// Looks at a call without its group.
+/// Looks at a call without its group. What is seen of it goes to `seen`, also if it is the real MPI's.
 ///
 /// # Errors
 /// Why it is the real MPI's; the same on all ranks, or nobody's but the MPI's to judge.
-pub fn admit(mpi: &Mpi, config: &Config, form: Form, call: &Call) -> Result<Admitted, Reason> {
+pub fn admit(
+    mpi: &Mpi,
+    config: &Config,
+    form: Form,
+    call: &Call,
+    seen: &mut Message,
+) -> Result<Admitted, Reason> {
     if config.shared.policy == Policy::Mpi {
         return Err(Reason::Routed);
     }
     let may_measure = form == Form::Blocking && config.shared.policy == Policy::Auto;
     let measured = may_measure && router::is_measured(call.collective);
     let most = config.shared.most_bytes(call.collective, measured);
-    let folded = |count| {
-        let fold = reduction(mpi, form, call, count, most)?;
+    let folded = |count, seen: &mut Message| {
+        let fold = reduction(mpi, form, call, count, most, seen)?;
         let measured = measured && fold.by.is_as_exact_as_mpi();
         let most = config.shared.most_bytes(call.collective, measured);
         Ok(Admitted { bytes: bounded(fold.bytes, most)?, most, measured, fold: Some(fold) })
     };
     let in_place = |side: &Side| side.data as usize == mpi.abi.in_place;
-    let moved = |side: &Side| {
-        let bytes = bounded(size(side.count, mpi.shape(side.datatype)?.size)?, most)?;
-        Ok(Admitted { bytes, most, measured, fold: None })
+    let element = |side: &Side, seen: &mut Message| {
+        let known = mpi.abi.datatype(side.datatype);
+        seen.datatype = datatype_number(known);
+        mpi.shape_of(known, side.datatype).map(|shape| shape.size)
+    };
+    let moved = |side: &Side, seen: &mut Message| {
+        let bytes = size(side.count, element(side, seen)?)?;
+        seen.bytes = bytes as u64;
+        Ok(Admitted { bytes: bounded(bytes, most)?, most, measured, fold: None })
     };
     match call.collective {
         Collective::Barrier if most == 0 => Err(Reason::TooLarge),
@@ -76,17 +88,39 @@ pub fn admit(mpi: &Mpi, config: &Config, form: Form, call: &Call) -> Result<Admi
         | Collective::Reduce
         | Collective::Reduce_scatter_block
         | Collective::Scan
-        | Collective::Exscan => folded(call.recv.count),
+        | Collective::Exscan => folded(call.recv.count, seen),
         // How many elements there are takes the group's size to say; one will do.
-        Collective::Reduce_scatter => folded(1),
-        Collective::Bcast | Collective::Allgather | Collective::Alltoall => moved(&call.recv),
+        Collective::Reduce_scatter => folded(1, seen),
+        Collective::Bcast | Collective::Allgather | Collective::Alltoall => moved(&call.recv, seen),
         // One side is significant at the root alone, and there not if it is in place.
-        Collective::Gather => moved(if in_place(&call.send) { &call.recv } else { &call.send }),
-        Collective::Scatter => moved(if in_place(&call.recv) { &call.send } else { &call.recv }),
+        Collective::Gather => {
+            moved(if in_place(&call.send) { &call.recv } else { &call.send }, seen)
+        }
+        Collective::Scatter => {
+            moved(if in_place(&call.recv) { &call.send } else { &call.recv }, seen)
+        }
         Collective::Allgatherv => {
-            let bytes = mpi.shape(call.recv.datatype)?.size;
+            let bytes = element(&call.recv, seen)?;
+            seen.bytes = bytes as u64;
             Ok(Admitted { bytes, most, measured, fold: None })
         }
+    }
+}
+
+pub(super) fn datatype_number(known: Option<TypeInfo>) -> u8 {
+    known.map_or(Message::OWN, |known| known.row + 1)
+}
+
+impl Call {
+    /// Elements of all ranks, where each has its own count.
+    ///
+    /// # Safety
+    /// The array of counts, if there is one, spans the communicator.
+    pub unsafe fn elements_of_all(&self, mpi: &Mpi) -> Option<u64> {
+        let counts = self.recv.counts.filter(|counts| !counts.counts.is_null())?;
+        // SAFETY: the caller's promise.
+        let count = |rank| unsafe { u64::try_from(counts.count(rank)).unwrap_or(0) };
+        Some((0..mpi.size(self.comm)).map(count).sum())
     }
 }
 

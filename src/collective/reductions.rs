@@ -9,12 +9,12 @@ use std::sync::Arc;
 use super::deposits::Deposits;
 use super::eligibility::{By, Pair, Reduction, bounded, size, who};
 use super::finish::{Finish, Piece};
-use super::prepare::{Made, Make, elements, job, small};
+use super::prepare::{Made, Make, datatype_number, elements, job, small};
 use super::{Call, Collective, Form};
 use crate::group::{Image, Job, Pattern};
 use crate::mpi::Mpi;
 use crate::mpi::types::{self, Class};
-use crate::stats::Reason;
+use crate::stats::{Message, Reason};
 
 /// What a reduction does with the data, in terms of the kernel's folds.
 #[derive(Clone, Copy)]
@@ -34,22 +34,26 @@ pub(super) fn reduction(
     call: &Call,
     count: i64,
     most: usize,
+    seen: &mut Message,
 ) -> Result<Reduction, Reason> {
     if count == 0 {
         return Err(Reason::Empty);
     }
     let (handle, op) = (call.recv.datatype, mpi.abi.op(call.op));
     let datatype = mpi.abi.datatype(handle);
+    seen.datatype = datatype_number(datatype);
+    seen.op = op.map_or(Message::OWN, |op| op.number() as u8);
+    let element = datatype.map_or(0, |datatype| datatype.size.into());
+    seen.bytes = u64::try_from(count).unwrap_or(0).saturating_mul(element);
     let deposited = matches!(call.collective, Collective::Scan | Collective::Exscan);
     let by = who(datatype, op, deposited)?;
     if by == By::Mpi && form != Form::Blocking {
         return Err(if op.is_none() { Reason::Op } else { Reason::Datatype });
     }
-    let shape = match datatype {
-        Some(known) => known.shape(),
-        None => mpi.shape(handle)?,
-    };
-    let bytes = bounded(size(count, by.bytes(shape))?, most)?;
+    let shape = mpi.shape_of(datatype, handle)?;
+    let bytes = size(count, by.bytes(shape))?;
+    seen.bytes = bytes as u64;
+    let bytes = bounded(bytes, most)?;
     // Every MPI takes all ops that the standard has for these.
     let integer =
         |class| matches!(class, Class::CInteger | Class::Integer | Class::Byte | Class::Pair);

@@ -100,7 +100,7 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
         uid: request.uid,
         statuses: statuses.clone(),
         session_dirs: request.uid.map(|_| tmp.clone()),
-        env: resolve(&request.env),
+        env: with_report(resolve(&request.env), request.off),
     };
     let mut command: Vec<OsString> = vec![own.clone().into(), "lab".into(), "rank".into()];
     command.extend(options.to_args());
@@ -150,6 +150,17 @@ fn library() -> Result<PathBuf> {
         bail!("{} not found: build it, name it in FOLDBACK_LIB, or use --off", path.display());
     }
     Ok(path)
+}
+
+/// Asks for a line at the end of the job that says what was folded, unless told otherwise.
+fn with_report(mut env: Vec<String>, off: bool) -> Vec<String> {
+    const NAME: &str = "FOLDBACK_REPORT";
+    let given = std::env::var_os(NAME).is_some()
+        || env.iter().any(|pair| pair.starts_with(&format!("{NAME}=")));
+    if !off && !given {
+        env.push(format!("{NAME}=line"));
+    }
+    env
 }
 
 /// Gives variables without a value the value they have here; drops those that have none.

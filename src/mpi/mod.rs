@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use abi::Abi;
 use pmpi::{Handle, Optional, Pmpi};
-use types::Shape;
+use types::{Shape, TypeInfo};
 
 use crate::stats::Reason;
 
@@ -70,7 +70,16 @@ impl Mpi {
     /// It is none.
     #[inline]
     pub fn shape(&self, datatype: Handle) -> Result<Shape, Reason> {
-        match self.abi.datatype(datatype) {
+        self.shape_of(self.abi.datatype(datatype), datatype)
+    }
+
+    /// The same of one that was looked up before.
+    ///
+    /// # Errors
+    /// It is none.
+    #[inline]
+    pub fn shape_of(&self, known: Option<TypeInfo>, datatype: Handle) -> Result<Shape, Reason> {
+        match known {
             Some(known) => Ok(known.shape()),
             None => self.shape_of_derived(self.abi.handle(datatype)).ok_or(Reason::Argument),
         }

@@ -157,6 +157,20 @@ impl Op {
     }
 }
 
+/// MPI's name of a datatype or an op, by that of Open MPI's object.
+pub fn name(object: &std::ffi::CStr) -> String {
+    let object = object.to_string_lossy();
+    let short = object.trim_start_matches("ompi_mpi_").trim_start_matches("op_");
+    let long = short
+        .replace("cxx_cplex", "cxx_float_complex")
+        .replace("ldblcplex", "long_double_complex")
+        .replace("dblcplex", "double_complex")
+        .replace("cplex", "complex")
+        .replace("dblprec", "double_precision")
+        .replace("longdbl", "long_double");
+    format!("MPI_{}", long.to_uppercase())
+}
+
 /// A row of [`TYPES`].
 pub type Row = (Class, u8, bool, u32, u16, &'static std::ffi::CStr);
 
@@ -262,6 +276,24 @@ mod tests {
         assert!(key(3, -2, false) < key(3, 1, false));
         assert!(key(i32::MAX, 9, true) < key(i32::MIN, 0, true));
         assert!(key(3, 1, true) < key(3, 2, true));
+    }
+
+    #[test]
+    fn names_are_those_of_the_standard() {
+        for (object, want) in [
+            (c"ompi_mpi_int", "MPI_INT"),
+            (c"ompi_mpi_long_long_int", "MPI_LONG_LONG_INT"),
+            (c"ompi_mpi_dblprec", "MPI_DOUBLE_PRECISION"),
+            (c"ompi_mpi_2dblprec", "MPI_2DOUBLE_PRECISION"),
+            (c"ompi_mpi_dblcplex", "MPI_DOUBLE_COMPLEX"),
+            (c"ompi_mpi_cxx_cplex", "MPI_CXX_FLOAT_COMPLEX"),
+            (c"ompi_mpi_cxx_ldblcplex", "MPI_CXX_LONG_DOUBLE_COMPLEX"),
+            (c"ompi_mpi_c_double_complex", "MPI_C_DOUBLE_COMPLEX"),
+            (c"ompi_mpi_longdbl_int", "MPI_LONG_DOUBLE_INT"),
+            (c"ompi_mpi_op_maxloc", "MPI_MAXLOC"),
+        ] {
+            assert_eq!(name(object), want);
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::collective::{Call, Side};
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::runtime::Communicator;
+use crate::stats::Message;
 
 /// A collective that may be started.
 pub struct Persistent {
@@ -24,6 +25,8 @@ pub struct Persistent {
     pub call: Call,
     /// What may be said of that without its group.
     pub admitted: Admitted,
+    /// And for the statistics.
+    pub message: Message,
     /// Its group.
     pub group: Arc<Communicator>,
     tag: c_int,
@@ -80,7 +83,7 @@ impl Requests {
         &self,
         mpi: &Mpi,
         (rank, mut call): (usize, Call),
-        admitted: Admitted,
+        (admitted, message): (Admitted, Message),
         group: Arc<Communicator>,
         request: *mut c_void,
     ) {
@@ -120,7 +123,7 @@ impl Requests {
         let handle = unsafe { mpi.abi.request_at(request, 0) };
         table.insert(
             handle,
-            Arc::new(Persistent { call, admitted, group, tag, types, _arrays: arrays }),
+            Arc::new(Persistent { call, admitted, message, group, tag, types, _arrays: arrays }),
         );
         self.persistent.count.store(table.len(), Ordering::Relaxed);
     }

@@ -6,6 +6,7 @@ mod routing;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use crate::collective::finish::SUCCESS;
 use crate::collective::prepare::{Admitted, admit, prepare};
 use crate::collective::refusal::is_refused;
 use crate::collective::{Call, Form};
-use crate::config::{Config, fault_tolerance};
+use crate::config::{Config, Report, fault_tolerance};
 use crate::group::Group;
 use crate::mpi::Mpi;
 use crate::mpi::abi::Family;
@@ -24,7 +25,7 @@ use crate::router::Way;
 use crate::setup::agent::AgentAccess;
 use crate::setup::exchange::exchange;
 use crate::setup::{Process, roll_call, set_up};
-use crate::stats::{self, Calls, HostLine, RankReport, Reason};
+use crate::stats::{Calls, HostLine, Job, Message, RankReport, Reason};
 use crate::wait::Waiter;
 use crate::wire::socket::SocketPool;
 
@@ -161,7 +162,7 @@ impl Runtime {
             Ok(mpi) => Some(Self {
                 mpi,
                 config,
-                calls: Calls::new(),
+                calls: Calls::default(),
                 requests: Requests::default(),
                 agent: AgentAccess::default(),
                 sockets: SocketPool::default(),
@@ -265,11 +266,10 @@ impl Runtime {
         request: *mut c_void,
     ) -> Result<c_int, Option<Box<Stopwatch>>> {
         let config = self.config.as_ref().map_err(|_| Reason::NoGroup);
-        let (mut bytes, mut stopwatch, mut nested) = (0, None, false);
+        let (mut seen, mut stopwatch, mut nested) = (Message::default(), None, false);
         let result = config.and_then(|config| {
             let running = self.running.get().ok_or(Reason::Off)?;
-            let admitted = admit(&self.mpi, config, form, call)?;
-            bytes = admitted.bytes;
+            let admitted = admit(&self.mpi, config, form, call, &mut seen)?;
             // SAFETY: the program's call.
             if unsafe { is_refused(&self.mpi, call) } {
                 return Err(Reason::Argument);
@@ -302,8 +302,11 @@ impl Runtime {
                             self.drop_group(group);
                             return Err(reason);
                         }
+                        let elements = call.elements_of_all(&self.mpi).unwrap_or(1);
+                        let message = Message { bytes: seen.bytes * elements, ..seen };
                         let call = (self.mpi.rank(comm), *call);
-                        self.requests.add_persistent(&self.mpi, call, admitted, group, request);
+                        let about = (admitted, message);
+                        self.requests.add_persistent(&self.mpi, call, about, group, request);
                         Ok(SUCCESS)
                     }
                 }
@@ -318,7 +321,11 @@ impl Runtime {
         // A persistent collective is counted when it is started.
         if form != Form::Persistent || result.is_err() {
             let way = result.map(|_| ());
-            self.calls.count(form, call.collective, way, bytes);
+            if way != Err(Reason::Argument) && call.recv.counts.is_some() {
+                // SAFETY: the program's arguments.
+                seen.bytes *= unsafe { call.elements_of_all(&self.mpi) }.unwrap_or(0);
+            }
+            self.calls.count(form, call.collective, way, seen);
         }
         result.map_err(|_| stopwatch)
     }
@@ -447,8 +454,8 @@ impl Runtime {
             let open = || persistent.open(handle);
             self.start(config, call, &persistent.admitted, &persistent.group, open)
         };
-        let (way, bytes) = (result.map(|_| ()), persistent.admitted.bytes);
-        self.calls.count(Form::Persistent, call.collective, way, bytes);
+        let way = result.map(|_| ());
+        self.calls.count(Form::Persistent, call.collective, way, persistent.message);
         if let Err(reason) = result {
             // The other ranks fold, and this one has promised to.
             log::error!(
@@ -601,18 +608,26 @@ impl Runtime {
     }
 
     fn write_stats(&self, reports: &[RankReport]) {
-        let Some(path) = self.config.as_ref().ok().and_then(|config| config.stats.as_ref()) else {
+        let Ok(config) = &self.config else { return };
+        if config.stats.is_none() && config.report == Report::Off {
             return;
-        };
-        let mut text = format!("{:#}", stats::document(&self.mpi.abi.version, reports));
-        text.push('\n');
-        let written = if path == "-" {
-            std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes())
-        } else {
-            std::fs::write(path, text)
-        };
-        if let Err(error) = written {
-            log::warn!("FOLDBACK_STATS={path}: {error}");
         }
+        let job = Job::new(&self.mpi.abi.version, reports);
+        if let Some(path) = &config.stats {
+            let written = match serde_json::to_string_pretty(&job) {
+                Ok(text) if path == "-" => writeln!(std::io::stdout(), "{text}"),
+                Ok(text) => std::fs::write(path, text + "\n"),
+                Err(error) => Err(error.into()),
+            };
+            if let Err(error) = written {
+                log::warn!("FOLDBACK_STATS={path}: {error}");
+            }
+        }
+        // Nobody may be there to read it.
+        let _ = match config.report {
+            Report::Off => Ok(()),
+            Report::Line => writeln!(std::io::stderr(), "{}", job.line()),
+            Report::Full => write!(std::io::stderr(), "{}", job.tables()),
+        };
     }
 }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use crate::harness::{FOLDBACK, HANG, Job, Mpi, Scratch, command, library, program, succeed, turn};
 
 const BOTH: [Mpi; 2] = [Mpi::Open, Mpi::Mpich];
@@ -116,6 +118,64 @@ fn foldback_off_folds_nothing() {
 }
 
 /// Whoever waits for a frame does not learn that a rank is gone.
+#[test]
+fn statistics_tell_type_op_and_all_bytes() {
+    let _turn = turn();
+    for mpi in BOTH {
+        let outcome = Job::new(mpi, 2).run("counted", &[]);
+        let text = |value: &Value| value.as_str().unwrap_or("–").to_owned();
+        let names = ["collective", "form", "datatype", "op", "reason"];
+        let lines = outcome.stats["collectives"].as_array().unwrap().iter();
+        let lines = lines.map(|line| {
+            let (calls, bytes) = (line["calls"].as_u64(), line["bytes"].as_u64());
+            let names = names.map(|name| text(&line[name])).join(" ");
+            format!("{names} {} {}", calls.unwrap(), bytes.unwrap())
+        });
+        let lines: Vec<String> = lines.collect();
+        for want in [
+            "Allgatherv Blocking MPI_DOUBLE – – 2 2400",
+            "Reduce_scatter Blocking MPI_DOUBLE MPI_MAX too large 2 2400",
+            "Bcast Blocking derived – – 2 48",
+            "Allreduce Blocking MPI_INT user op – 2 24",
+            "Allreduce Nonblocking MPI_INT user op op 2 24",
+            "Allreduce Persistent MPI_LONG_LONG_INT MPI_SUM – 6 48",
+            "Allreduce Blocking MPI_UNSIGNED_CHAR MPI_MAX too large 2 2097152",
+            "Allreduce Blocking – – empty 2 0",
+            "Gather Blocking MPI_INT – – 2 8",
+            "Barrier Blocking – – – 2 0",
+        ] {
+            assert!(lines.iter().any(|line| line == want), "no {want:?} in {lines:#?}");
+        }
+        let folded = "foldback: folded 16 of 24 collective calls on 2 hosts; 8 left to MPI: ";
+        let told = outcome.stderr.lines().filter(|line| line.starts_with(folded));
+        assert_eq!(told.count(), 1, "{}", outcome.stderr);
+
+        let file = Scratch::new("stats.json");
+        std::fs::write(file.path(), outcome.stats.to_string()).unwrap();
+        let stats = |path: &Path| command(FOLDBACK).arg("stats").arg(path).output().unwrap();
+        let shown = String::from_utf8(stats(file.path()).stdout).unwrap();
+        for want in ["persistent   MPI_LONG_LONG_INT", "MPI: too large", "h1    eth0"] {
+            assert!(shown.contains(want), "no {want:?} in\n{shown}");
+        }
+        std::fs::write(file.path(), "{}").unwrap();
+        let refused = stats(file.path());
+        let told = String::from_utf8(refused.stderr).unwrap();
+        assert!(told.contains("is no statistics of this version") && told.lines().count() == 1);
+        assert_eq!(refused.status.code(), Some(1));
+    }
+}
+
+#[test]
+fn nothing_is_reported_unless_asked_for() {
+    let _turn = turn();
+    let report = |value| {
+        let job = Job::new(Mpi::Open, 2).env("FOLDBACK_REPORT", value);
+        job.run("counted", &[]).stderr.lines().filter(|line| line.contains("folded")).count()
+    };
+    assert_eq!(report("off"), 0);
+    assert!(report("full") > 5);
+}
+
 /// What one rank has to say at set-up, however long, reaches all.
 #[test]
 fn one_ranks_long_nonsense_is_told_and_the_job_goes_on() {

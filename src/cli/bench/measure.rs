@@ -89,7 +89,8 @@ impl<'a> Bench<'a> {
             .arg("--")
             .arg(job.program)
             .args(job.arguments)
-            .env("FOLDBACK_STATS", &stats);
+            .env("FOLDBACK_STATS", &stats)
+            .env("FOLDBACK_REPORT", "off");
         if self.lift {
             command.env("FOLDBACK_MAX_BYTES", i32::MAX.to_string());
             command.env("FOLDBACK_ROUTE", "fold");

@@ -1,0 +1,287 @@
+//! Counters of one process: calls and bytes, by what was called, and which way it went.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use super::Reason;
+use crate::collective::{Collective, Form};
+use crate::mpi::types;
+
+/// What one rank's call moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// Which of [`types::TYPES`], from 1, or [`Message::OWN`]; 0: not looked at.
+    pub datatype: u8,
+    /// [`types::Op::number`], or [`Message::OWN`]; 0: none.
+    pub op: u8,
+    /// Count times size; where each rank has its own count, of all ranks.
+    pub bytes: u64,
+}
+
+impl Message {
+    /// A datatype or an op of the program's.
+    pub const OWN: u8 = u8::MAX;
+}
+
+/// The way a call went: folded, or to MPI for a reason.
+pub type Way = Result<(), Reason>;
+
+/// Which counter: a number for each kind of call, never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    collective: Collective,
+    form: Form,
+    way: Way,
+    datatype: u8,
+    op: u8,
+    /// Smallest power of two that is not less than the bytes, by its logarithm, and 1; 0 for no bytes.
+    size: u8,
+}
+
+impl Kind {
+    fn number(self) -> u32 {
+        let way = self.way.map_or_else(|reason| reason as u32 + 1, |()| 0);
+        let op = if self.op == Message::OWN { 15 } else { u32::from(self.op) };
+        1 << 31
+            | (self.collective as u32) << 26
+            | (self.form as u32) << 24
+            | way << 18
+            | u32::from(self.datatype) << 10
+            | op << 6
+            | u32::from(self.size)
+    }
+
+    fn of(number: u32) -> Option<Self> {
+        let field = |at: u32, bits: u32| (number >> at & ((1 << bits) - 1)) as usize;
+        let way = match field(18, 6) {
+            0 => Ok(()),
+            reason => Err(*Reason::ALL.get(reason - 1)?),
+        };
+        Some(Self {
+            collective: *Collective::ALL.get(field(26, 5))?,
+            form: *Form::ALL.get(field(24, 2))?,
+            way,
+            datatype: field(10, 8) as u8,
+            op: if field(6, 4) == 15 { Message::OWN } else { field(6, 4) as u8 },
+            size: field(0, 6) as u8,
+        })
+    }
+}
+
+/// The counters: a table with open addressing, in which nothing is ever removed.
+pub struct Calls {
+    slots: Box<[Slot; SLOTS]>,
+    kinds: AtomicU32,
+}
+
+const SLOTS: usize = 2048;
+/// With so many kinds, new ones are told apart no more by type, op and size. There are fewer such than
+/// slots left.
+const MANY: u32 = 1024;
+
+#[derive(Default)]
+struct Slot {
+    /// [`Kind::number`], or 0.
+    kind: AtomicU32,
+    calls: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        let slots: Vec<Slot> = (0..SLOTS).map(|_| Slot::default()).collect();
+        let slots = slots.try_into().unwrap_or_else(|_| unreachable!("as many as there are"));
+        Self { slots, kinds: AtomicU32::new(0) }
+    }
+}
+
+impl Calls {
+    /// Counts a call. Relaxed and not atomic as a whole: it costs two plain additions, and two
+    /// threads that count the same at the same time may lose a count.
+    #[inline]
+    pub fn count(&self, form: Form, collective: Collective, way: Way, message: Message) {
+        let Message { datatype, op, bytes } = message;
+        let size = if bytes == 0 { 0 } else { (65 - (bytes - 1).leading_zeros()).min(63) };
+        let kind = Kind { collective, form, way, datatype, op, size: size as u8 };
+        let slot = self.slot(kind.number()).unwrap_or_else(|| self.new_slot(kind));
+        let add = |to: &AtomicU64, n: u64| {
+            to.store(to.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        };
+        add(&slot.calls, 1);
+        add(&slot.bytes, bytes);
+    }
+
+    /// Fibonacci hashing, Knuth vol. 3, 6.4.
+    fn home(number: u32) -> usize {
+        (number.wrapping_mul(0x9e37_79b9) >> 16) as usize
+    }
+
+    #[inline]
+    fn slot(&self, number: u32) -> Option<&Slot> {
+        let mut at = Self::home(number);
+        loop {
+            let slot = &self.slots[at % SLOTS];
+            match slot.kind.load(Ordering::Relaxed) {
+                kind if kind == number => return Some(slot),
+                0 => return None,
+                _ => at += 1,
+            }
+        }
+    }
+
+    #[cold]
+    fn new_slot(&self, mut kind: Kind) -> &Slot {
+        if self.kinds.load(Ordering::Relaxed) < MANY {
+            self.kinds.fetch_add(1, Ordering::Relaxed);
+        } else {
+            (kind.datatype, kind.op, kind.size) = (0, 0, 0);
+        }
+        let number = kind.number();
+        let mine = |slot: &&Slot| {
+            let (order, free) = (Ordering::Relaxed, 0);
+            let taken = slot.kind.compare_exchange(free, number, order, order);
+            taken.is_ok() || taken == Err(number)
+        };
+        let home = Self::home(number);
+        let mut slots = (home..home + SLOTS).map(|at| &self.slots[at % SLOTS]);
+        // There is one: see MANY.
+        slots.find(mine).unwrap_or(&self.slots[0])
+    }
+
+    /// What has been counted.
+    pub fn lines(&self) -> Vec<CallLine> {
+        self.slots.iter().filter_map(Slot::line).collect()
+    }
+}
+
+impl Slot {
+    fn line(&self) -> Option<CallLine> {
+        let kind = Kind::of(self.kind.load(Ordering::Relaxed)).filter(|kind| kind.number() != 0)?;
+        let calls = self.calls.load(Ordering::Relaxed);
+        let reason = kind.way.err();
+        (calls > 0).then(|| CallLine {
+            collective: kind.collective,
+            form: kind.form,
+            route: if reason.is_none() { Route::Fold } else { Route::Mpi },
+            reason: reason.map(|reason| reason.text().to_owned()),
+            datatype: type_name(kind.datatype),
+            op: op_name(kind.op),
+            up_to_bytes: 1u64.checked_shl(u32::from(kind.size).wrapping_sub(1)).unwrap_or(0),
+            calls,
+            bytes: self.bytes.load(Ordering::Relaxed),
+        })
+    }
+}
+
+fn type_name(datatype: u8) -> Option<String> {
+    match datatype {
+        0 => None,
+        Message::OWN => Some("derived".into()),
+        row => types::TYPES.get(usize::from(row) - 1).map(|row| types::name(row.5)),
+    }
+}
+
+fn op_name(op: u8) -> Option<String> {
+    match op {
+        0 => None,
+        Message::OWN => Some("user op".into()),
+        number => {
+            let row = types::OPS.iter().find(|row| row.0.number() == usize::from(number));
+            row.map(|row| types::name(row.3))
+        }
+    }
+}
+
+/// Where a call went.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Route {
+    /// It was folded.
+    Fold,
+    /// To the real MPI.
+    Mpi,
+}
+
+/// Calls of one kind that went one way.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct CallLine {
+    /// Which collective.
+    pub collective: Collective,
+    /// In which form.
+    pub form: Form,
+    /// Where they went.
+    pub route: Route,
+    /// Why to MPI.
+    pub reason: Option<String>,
+    /// Of what; none: it was not looked at.
+    pub datatype: Option<String>,
+    /// Of reductions.
+    pub op: Option<String>,
+    /// Bytes of a call, at most; more than half as many.
+    pub up_to_bytes: u64,
+    /// Calls, over all ranks.
+    pub calls: u64,
+    /// Bytes of these, over all ranks.
+    pub bytes: u64,
+}
+
+impl CallLine {
+    /// Whether calls of both are of one kind.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let kind = |line: &Self| (line.collective, line.form, line.up_to_bytes);
+        (kind(self), &self.reason, &self.datatype, &self.op)
+            == (kind(other), &other.reason, &other.datatype, &other.op)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_have_numbers_of_their_own() {
+        let mut seen = std::collections::HashSet::new();
+        for &collective in Collective::ALL {
+            for form in Form::ALL {
+                let reasons = Reason::ALL.iter().map(|reason| Err(*reason));
+                for way in reasons.chain([Ok(())]) {
+                    for (datatype, op, size) in
+                        [(0, 0, 0), (Message::OWN, Message::OWN, 63), (7, 1, 4)]
+                    {
+                        let kind = Kind { collective, form, way, datatype, op, size };
+                        assert_eq!(Kind::of(kind.number()), Some(kind));
+                        assert!(seen.insert(kind.number()));
+                    }
+                }
+            }
+        }
+        assert!(seen.len() / 3 <= SLOTS - MANY as usize, "the kinds that are left at the end fit");
+    }
+
+    #[test]
+    fn calls_are_told_apart_by_size_and_nothing_is_lost_when_there_are_too_many() {
+        let calls = Calls::default();
+        let count = |datatype, bytes| {
+            let message = Message { datatype, op: 1, bytes };
+            calls.count(Form::Blocking, Collective::Allreduce, Ok(()), message);
+        };
+        for bytes in [0, 1, 2, 3, 4, 5, 8] {
+            count(1, bytes);
+        }
+        let mut sizes: Vec<_> =
+            calls.lines().iter().map(|line| (line.up_to_bytes, line.calls, line.bytes)).collect();
+        sizes.sort_unstable();
+        assert_eq!(sizes, [(0, 1, 0), (1, 1, 1), (2, 1, 2), (4, 2, 7), (8, 2, 13)]);
+        for datatype in 2..80 {
+            for size in 0..40 {
+                count(datatype, 1 << size);
+            }
+        }
+        let lines = calls.lines();
+        assert!(lines.len() < SLOTS);
+        assert_eq!(lines.iter().map(|line| line.calls).sum::<u64>(), 7 + 78 * 40);
+        let rest: Vec<_> = lines.iter().filter(|line| line.datatype.is_none()).collect();
+        assert_eq!(rest.len(), 1);
+    }
+}

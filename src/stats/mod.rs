@@ -1,0 +1,165 @@
+//! What was called, and which way it went. One JSON document for a job.
+
+mod calls;
+mod reason;
+mod report;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bindings::fb_counters;
+use crate::router::RouteLine;
+
+pub use calls::{CallLine, Calls, Message, Route, Way};
+pub use reason::Reason;
+
+/// What the programs of one host counted for this job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostLine {
+    /// The host's name.
+    pub host: String,
+    /// Interface and hook of its first group.
+    pub interface: String,
+    /// What takes frames in there.
+    pub hook: String,
+    /// Groups that this host was in.
+    pub groups: u64,
+    /// Times that a leader of this host asked for something again.
+    pub asked_again: u64,
+    /// Counters of the programs: names as in `bpf/intf.h`.
+    pub kernel: serde_json::Map<String, serde_json::Value>,
+}
+
+impl HostLine {
+    /// Adds what another leader of the same host, or another group, counted.
+    pub fn add(&mut self, other: &Self) {
+        self.groups += other.groups;
+        self.asked_again += other.asked_again;
+        for (name, value) in &other.kernel {
+            let sum = value.as_u64().unwrap_or(0)
+                + self.kernel.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
+            self.kernel.insert(name.clone(), sum.into());
+        }
+    }
+}
+
+/// Counters by name.
+pub fn named(counters: &fb_counters) -> serde_json::Map<String, serde_json::Value> {
+    match serde_json::to_value(counters) {
+        Ok(serde_json::Value::Object(map)) => map,
+        _ => serde_json::Map::new(),
+    }
+}
+
+/// What one rank has to tell at the end.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RankReport {
+    /// Its calls.
+    pub calls: Vec<CallLine>,
+    /// What was chosen for MPI_COMM_WORLD. Of rank 0.
+    pub routes: Vec<RouteLine>,
+    /// Its host's counters, if it led a group.
+    pub host: Option<HostLine>,
+    /// Why COMM_WORLD has no group, if it has none.
+    pub no_group: Option<String>,
+}
+
+/// The statistics of a job: what `FOLDBACK_STATS` has written.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// Version of foldback.
+    pub foldback: String,
+    /// What the MPI calls itself.
+    pub mpi: String,
+    /// Ranks of the job.
+    pub ranks: usize,
+    /// Why MPI_COMM_WORLD has no group, if it has none.
+    pub no_group: Option<String>,
+    /// Calls, by kind and way.
+    pub collectives: Vec<CallLine>,
+    /// What was chosen for MPI_COMM_WORLD.
+    pub routes: Vec<RouteLine>,
+    /// What the kernels counted.
+    pub hosts: Vec<HostLine>,
+}
+
+impl Job {
+    /// Of what the ranks report, in their order.
+    pub fn new(mpi: &str, reports: &[RankReport]) -> Self {
+        let mut collectives: Vec<CallLine> = Vec::new();
+        let mut hosts: Vec<HostLine> = Vec::new();
+        for report in reports {
+            for line in &report.calls {
+                match collectives.iter_mut().find(|sum| sum.is_like(line)) {
+                    Some(sum) => {
+                        sum.calls += line.calls;
+                        sum.bytes += line.bytes;
+                    }
+                    None => collectives.push(line.clone()),
+                }
+            }
+            if let Some(line) = &report.host {
+                match hosts.iter_mut().find(|host| host.host == line.host) {
+                    Some(sum) => sum.add(line),
+                    None => hosts.push(line.clone()),
+                }
+            }
+        }
+        collectives.sort_by(|a, b| {
+            let key = |line: &CallLine| {
+                let order = (line.collective as usize, line.form as usize, line.reason.is_some());
+                (
+                    order,
+                    line.reason.clone(),
+                    line.datatype.clone(),
+                    line.op.clone(),
+                    line.up_to_bytes,
+                )
+            };
+            key(a).cmp(&key(b))
+        });
+        Self {
+            foldback: env!("CARGO_PKG_VERSION").into(),
+            mpi: mpi.into(),
+            ranks: reports.len(),
+            no_group: reports.iter().find_map(|report| report.no_group.clone()),
+            collectives,
+            routes: reports.iter().flat_map(|report| report.routes.clone()).collect(),
+            hosts,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collective::{Collective, Form};
+
+    #[test]
+    fn a_job_adds_up_over_ranks_and_hosts() {
+        let calls = Calls::default();
+        let message = |bytes| Message { datatype: 0, op: 0, bytes };
+        calls.count(Form::Blocking, Collective::Bcast, Ok(()), message(8));
+        calls.count(Form::Blocking, Collective::Bcast, Err(Reason::TooLarge), message(80));
+        let host = HostLine {
+            host: "h0".into(),
+            interface: "eth0".into(),
+            hook: "tc".into(),
+            groups: 1,
+            asked_again: 0,
+            kernel: named(&fb_counters { frames_in: 3, ..Default::default() }),
+        };
+        let report = RankReport { calls: calls.lines(), host: Some(host), ..Default::default() };
+        let job = serde_json::to_value(Job::new("Some MPI", &[report.clone(), report])).unwrap();
+        assert_eq!(job["ranks"], 2);
+        assert_eq!(job["collectives"][0]["collective"], "Bcast");
+        assert_eq!(job["collectives"][0]["route"], "fold");
+        assert_eq!(job["collectives"][0]["calls"], 2);
+        assert_eq!(job["collectives"][0]["form"], "Blocking");
+        assert_eq!(job["collectives"][1]["route"], "mpi");
+        assert_eq!(job["collectives"][1]["reason"], "too large");
+        assert_eq!(job["collectives"][1]["bytes"], 160);
+        assert_eq!(job["collectives"][1]["up_to_bytes"], 128);
+        assert_eq!(job["hosts"].as_array().unwrap().len(), 1);
+        assert_eq!(job["hosts"][0]["kernel"]["frames_in"], 6);
+    }
+}

@@ -1,0 +1,52 @@
+//! Why a call went to the real MPI.
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// Why a call went to the real MPI.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Reason { $($(#[$doc])* $name,)* }
+
+        impl Reason {
+            /// All reasons, in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// As it stands in the statistics.
+            pub fn text(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// `FOLDBACK=off`, an unknown MPI, or a call before MPI_Init.
+    Off = "foldback is off",
+    /// The group's set-up failed, or cannot be had here. The log says why.
+    NoGroup = "no group",
+    /// The communicator has not seen enough calls yet.
+    NotYet = "group not set up yet",
+    /// The communicator has had all the persistent collectives that are folded.
+    Persistent = "too many persistent collectives",
+    /// Two groups of processes.
+    Intercommunicator = "intercommunicator",
+    /// With ranks that another job, or MPI_Comm_spawn, has started.
+    Foreign = "ranks from outside MPI_COMM_WORLD",
+    /// MPIX_Comm_revoke was called on it.
+    Revoked = "revoked communicator",
+    /// A type on which MPI defines no op, as far as is known here; or one that MPI has to fold, in a
+    /// call that does not block.
+    Datatype = "datatype",
+    /// An op that MPI does not define on this type, or does not take; or one of the program's own, in a
+    /// call that does not block.
+    Op = "op",
+    /// Longer than the limit of this collective.
+    TooLarge = "too large",
+    /// Measured: the real MPI is the faster one. Or tried, to see whether it is.
+    Faster = "faster by MPI",
+    /// `FOLDBACK_ROUTE=mpi`.
+    Routed = "routed to MPI",
+    /// Nothing to send.
+    Empty = "empty",
+    /// Arguments that the real MPI shall judge: negative counts, null or aliased buffers, bad roots.
+    Argument = "argument",
+}
