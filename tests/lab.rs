@@ -119,8 +119,14 @@ fn a_launcher_that_outlives_its_ranks_is_ended_with_their_status() {
         let _ = writeln!(std::io::stderr(), "lab: openmpi5 is not installed, and skipped");
         return;
     }
-    // The parent is `foldback lab rank`, whose parent is the launcher or its daemon.
-    let stop = "kill -STOP $(cut -d ' ' -f 4 /proc/$PPID/stat); exit 7";
+    // The parent is `foldback lab rank`, whose parent is the launcher or its daemon. Both ranks have to be
+    // there before: a launcher that is stopped starts nobody any more.
+    let here = common::unique_path("here");
+    std::fs::create_dir(&here).unwrap();
+    let stop = "touch \"$0/$(hostname)\"
+        until [ -e \"$0/h0\" ] && [ -e \"$0/h1\" ]; do sleep 0.1; done
+        kill -STOP $(cut -d ' ' -f 4 /proc/$PPID/stat)
+        exit 7";
     let output = foldback(&[
         "lab",
         "run",
@@ -136,7 +142,9 @@ fn a_launcher_that_outlives_its_ranks_is_ended_with_their_status() {
         "sh",
         "-c",
         stop,
+        here.to_str().unwrap(),
     ]);
+    common::remove(&here);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(7), "{said}");
     assert!(said.contains("all ranks have ended, but the launcher has not"), "{said}");
@@ -160,6 +168,41 @@ fn what_a_killed_run_leaves_is_gone_after_the_next() {
     assert_eq!(labs_like(&name), 1);
     ok(&["lab", "run", "--private", "--hosts", "2", "--off", "--", "true"]);
     assert_eq!(labs_like(&name), 0);
+}
+
+#[test]
+fn a_program_of_another_mpi_is_told_which_to_give() {
+    let directory = common::unique_path("linked");
+    std::fs::create_dir(&directory).unwrap();
+    let source = directory.join("program.c");
+    std::fs::write(
+        &source,
+        "#include <mpi.h>\nint main(void){return MPI_Init(0,0)|MPI_Finalize();}",
+    )
+    .unwrap();
+    for (compiler, own, other) in
+        [("mpicc.openmpi", "openmpi4", "mpich4"), ("mpicc.mpich", "mpich4", "openmpi4")]
+    {
+        let program = directory.join(own);
+        let built = command(compiler).arg("-o").arg(&program).arg(&source).status().unwrap();
+        assert!(built.success());
+        let run = |mpi: &str| {
+            let arguments = ["lab", "run", "--private", "--mpi", mpi, "--off", "--"];
+            foldback(&[&arguments[..], &[program.to_str().unwrap()]].concat())
+        };
+        assert_eq!(run(own).status.code(), Some(0));
+        let refused = run(other);
+        let told = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!((refused.status.code(), told.lines().count()), (Some(1), 1), "{told}");
+        assert!(told.contains(&format!("try --mpi {own}")), "{told}");
+    }
+    common::remove(&directory);
+}
+
+#[test]
+fn programs_linked_with_foldback_are_off_with_the_rest() {
+    let off = ["lab", "run", "--private", "--off", "--", "sh", "-c", "echo is=$FOLDBACK"];
+    assert_eq!(ok(&off), "is=off\n".repeat(2));
 }
 
 #[test]

@@ -81,7 +81,7 @@ struct Run {
           value_parser = clap::value_parser!(u64).range(1..=256))]
     ranks_per_host: u64,
 
-    /// The same launch without libfoldback.so
+    /// The same launch without libfoldback.so, and with FOLDBACK=off for programs linked with it
     #[arg(long)]
     off: bool,
 

@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 /// Run an MPI launcher with foldback preloaded on every host
 ///
 /// Sets LD_PRELOAD, and passes it and all FOLDBACK_* variables on to the ranks of all hosts, in the
-/// way of the launcher: Open MPI's mpirun or MPICH's mpiexec (hydra). The library must have the
-/// same path on all hosts. Output and exit status are the launcher's; at the end one line more says
+/// way of the launcher: mpirun, mpiexec or prterun of Open MPI, mpiexec of MPICH (hydra), mpirun of
+/// Intel MPI, srun of Slurm, flux run. The library must have the same path on all hosts. Output and exit status are the launcher's; at the end one line more says
 /// what was folded, unless FOLDBACK_REPORT says otherwise.
 #[derive(clap::Args)]
 pub struct Args {
@@ -20,20 +20,33 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
+const PRELOAD: &str = "LD_PRELOAD";
+
 /// Launchers differ in how a variable gets to the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Launcher {
+    /// `mpirun`, and PRRTE's `prterun`.
     OpenMpi,
+    /// MPICH's and Intel MPI's.
     Hydra,
+    /// Slurm's `srun`.
+    Srun,
+    /// `flux run`, `flux submit`, …
+    Flux,
 }
 
 impl Launcher {
     /// By what a launcher says to `--version`.
     fn recognise(version: &str) -> Option<Self> {
-        if version.contains("(Open MPI)") || version.contains("OpenRTE") {
+        let open_mpi = ["(Open MPI)", "OpenRTE", "PRRTE"];
+        if open_mpi.iter().any(|name| version.contains(name)) {
             Some(Self::OpenMpi)
         } else if version.contains("HYDRA") || version.contains("Intel(R) MPI Library") {
             Some(Self::Hydra)
+        } else if version.starts_with("slurm") {
+            Some(Self::Srun)
+        } else if version.contains("libflux-core") || version.contains("flux-core") {
+            Some(Self::Flux)
         } else {
             None
         }
@@ -42,7 +55,9 @@ impl Launcher {
     /// The arguments that set variables on all ranks, before those of the user.
     ///
     /// Open MPI's `-x` counts for one program of several that `:` separates, so it is said for each;
-    /// hydra's `-genv` counts for all.
+    /// hydra's `-genv` counts for all. srun and flux hand their own environment on, but would load what is
+    /// preloaded themselves, so that this alone is said; with srun a list of variables cannot have commas
+    /// in its values.
     fn arguments(self, variables: &[(OsString, OsString)], user: &[OsString]) -> Vec<OsString> {
         let set: Vec<OsString> = variables
             .iter()
@@ -54,8 +69,22 @@ impl Launcher {
                     vec!["-x".into(), pair]
                 }
                 Self::Hydra => vec!["-genv".into(), name.clone(), value.clone()],
+                Self::Srun | Self::Flux if name != PRELOAD => vec![],
+                Self::Srun | Self::Flux => {
+                    let option = if self == Self::Srun { "--export=ALL," } else { "--env=" };
+                    let mut option = OsString::from(option);
+                    option.push(name);
+                    option.push("=");
+                    option.push(value);
+                    vec![option]
+                }
             })
             .collect();
+        // `flux` has subcommands, whose options these are.
+        if self == Self::Flux {
+            let (subcommand, rest) = user.split_at(user.len().min(1));
+            return [subcommand, &set, rest].concat();
+        }
         let mut all = set.clone();
         for argument in user {
             all.push(argument.clone());
@@ -72,9 +101,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let (program, user) = args.command.split_first().context("no launcher given")?;
     let library = library()?;
     let launcher = detect(program, &library)?;
-    let arguments = launcher.arguments(&variables(&library), user);
+    let variables = variables(&library);
+    let arguments = launcher.arguments(&variables, user);
     log::info!("{launcher:?}: {} {arguments:?}", program.display());
-    let error = Command::new(program).args(arguments).exec();
+    let inherited = variables.into_iter().filter(|(name, _)| name != PRELOAD);
+    let error = Command::new(program).args(arguments).envs(inherited).exec();
     Err(error).with_context(|| format!("cannot start {}", program.display()))
 }
 
@@ -85,11 +116,13 @@ fn detect(program: &OsStr, library: &Path) -> Result<Launcher> {
         .output()
         .with_context(|| format!("cannot start {}", program.display()))?;
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    match Launcher::recognise(&text) {
+    // Open MPI's own PRRTE does not find what to say outside of its prefix.
+    let is_prterun = Path::new(program).file_name() == Some(OsStr::new("prterun"));
+    match Launcher::recognise(&text).or(is_prterun.then_some(Launcher::OpenMpi)) {
         Some(launcher) => Ok(launcher),
         None => bail!(
-            "{} is neither Open MPI's mpirun nor MPICH's mpiexec: set LD_PRELOAD={} in the ranks' \
-             environment yourself",
+            "{} is none of the launchers that foldback knows (see --help): set LD_PRELOAD={} in the \
+             ranks' environment yourself",
             program.display(),
             library.display()
         ),
@@ -103,7 +136,7 @@ fn variables(library: &Path) -> Vec<(OsString, OsString)> {
         preload.push(":");
         preload.push(others);
     }
-    let mut variables = vec![("LD_PRELOAD".into(), preload)];
+    let mut variables = vec![(PRELOAD.into(), preload)];
     if std::env::var_os("FOLDBACK_REPORT").is_none() {
         variables.push(("FOLDBACK_REPORT".into(), "line".into()));
     }
@@ -153,7 +186,14 @@ mod tests {
         let hydra = "HYDRA build details:\n    Version:          4.0.2\n";
         assert_eq!(Launcher::recognise(open_mpi), Some(Launcher::OpenMpi));
         assert_eq!(Launcher::recognise(hydra), Some(Launcher::Hydra));
-        assert_eq!(Launcher::recognise("slurm 22.05.8"), None);
+        let prrte = "prterun (PRRTE) 3.0.13\n\nReport bugs to ...";
+        assert_eq!(Launcher::recognise(prrte), Some(Launcher::OpenMpi));
+        let intel = "Intel(R) MPI Library for Linux* OS, Version 2021.16 Build 20251030";
+        assert_eq!(Launcher::recognise(intel), Some(Launcher::Hydra));
+        assert_eq!(Launcher::recognise("slurm 22.05.8"), Some(Launcher::Srun));
+        let flux = "commands:    \t\t0.49.0\nlibflux-core:\t\t0.49.0\n";
+        assert_eq!(Launcher::recognise(flux), Some(Launcher::Flux));
+        assert_eq!(Launcher::recognise("GNU bash, version 5.2"), None);
     }
 
     #[test]
@@ -177,5 +217,14 @@ mod tests {
         expected.push("x=y z".into());
         expected.extend(user);
         assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn srun_and_flux_are_told_what_to_preload_alone() {
+        let variables = [(PRELOAD.into(), "/a:/b".into()), ("FOLDBACK_NET".into(), "x,y".into())];
+        let all = Launcher::Srun.arguments(&variables, &words("-n 2 a"));
+        assert_eq!(all, words("--export=ALL,LD_PRELOAD=/a:/b -n 2 a"));
+        let all = Launcher::Flux.arguments(&variables, &words("run -n 2 a"));
+        assert_eq!(all, words("run --env=LD_PRELOAD=/a:/b -n 2 a"));
     }
 }

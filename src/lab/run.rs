@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::launch::{Job, Mpi};
+use super::launch::{Job, Mpi, linked};
 use super::processes::{self, Identity, MARK};
 use super::registry::{self, Lab};
 use super::settings::Settings;
@@ -100,7 +100,7 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
         uid: request.uid,
         statuses: statuses.clone(),
         session_dirs: request.uid.map(|_| tmp.clone()),
-        env: with_report(resolve(&request.env), request.off),
+        env: with_defaults(resolve(&request.env), request.off),
     };
     let mut command: Vec<OsString> = vec![own.clone().into(), "lab".into(), "rank".into()];
     command.extend(options.to_args());
@@ -115,6 +115,7 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
         command,
     };
     let launch = request.mpi.launch(&job)?;
+    linked::check(request.mpi, &request.command[0], &launch)?;
 
     // Every process that the job starts inherits the mark, also those that leave its group.
     let mut command = Command::new(own);
@@ -152,13 +153,16 @@ fn library() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Asks for a line at the end of the job that says what was folded, unless told otherwise.
-fn with_report(mut env: Vec<String>, off: bool) -> Vec<String> {
-    const NAME: &str = "FOLDBACK_REPORT";
-    let given = std::env::var_os(NAME).is_some()
-        || env.iter().any(|pair| pair.starts_with(&format!("{NAME}=")));
-    if !off && !given {
-        env.push(format!("{NAME}=line"));
+/// Asks for a line at the end of the job that says what was folded, unless told otherwise. Or turns
+/// foldback off, also in programs that are linked with it.
+fn with_defaults(mut env: Vec<String>, off: bool) -> Vec<String> {
+    const REPORT: &str = "FOLDBACK_REPORT";
+    let is_given = std::env::var_os(REPORT).is_some()
+        || env.iter().any(|pair| pair.starts_with(&format!("{REPORT}=")));
+    if off {
+        env.push("FOLDBACK=off".into());
+    } else if !is_given {
+        env.push(format!("{REPORT}=line"));
     }
     env
 }

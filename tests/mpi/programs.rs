@@ -214,8 +214,11 @@ fn either_launcher_gets_the_library_to_the_ranks() {
             command.env(name, "1");
         }
         command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
-        let (stdout, _) = succeed(&mut command, HANG);
+        let (stdout, stderr) = succeed(&mut command, HANG);
         assert!(stdout.contains("histogram: OK"), "{launcher}: {stdout}");
+        let why = "MPI_COMM_WORLD is left to MPI: all ranks are on one host";
+        let told = stderr.lines().find(|line| line.starts_with("foldback: folded 0 of "));
+        assert!(told.is_some_and(|line| line.ends_with(why)), "{launcher}: {stderr}");
         let text = std::fs::read_to_string(stats.path()).expect("statistics were written");
         let stats: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(stats["ranks"], 2, "{launcher}: {text}");

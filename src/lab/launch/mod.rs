@@ -2,6 +2,7 @@
 
 pub mod hydra;
 pub mod launcher;
+pub mod linked;
 pub mod openmpi;
 
 use std::ffi::OsString;
