@@ -1,13 +1,14 @@
-//! The environment, read once. The documented table is `docs/environment.md`.
+//! The settings of a process, read once: [`crate::settings`] has the variables.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bindings::{FB_CHUNK_BYTES, FB_MAX_WINDOW};
+use crate::bindings::FB_CHUNK_BYTES;
 use crate::collective::{COLLECTIVES, Collective};
 use crate::router::Policy;
+use crate::settings;
 use crate::wire::Algorithm;
 
 /// What must be alike on all ranks. They compare it when a group is set up.
@@ -124,75 +125,9 @@ impl Config {
     /// # Errors
     /// One line that names the variable and what it may be.
     pub fn from_environment() -> Result<Self, String> {
-        Self::read(|name| std::env::var(name).ok().filter(|text| !text.is_empty()))
-    }
-
-    fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
-        let mut config = Self::default();
-        match variable("FOLDBACK").as_deref() {
-            None | Some("on") => {}
-            Some("off") => config.enabled = false,
-            Some(other) => return Err(format!("FOLDBACK={other}: on or off")),
-        }
-        if let Some(text) = variable("FOLDBACK_MAX_BYTES") {
-            config.shared.max_bytes = max_bytes(&text)
-                .ok_or_else(|| format!("FOLDBACK_MAX_BYTES={text}: {MAX_BYTES_FORM}"))?;
-            config.shared.limited = true;
-        }
-        config.shared.policy = match variable("FOLDBACK_ROUTE").as_deref() {
-            None | Some("auto") => Policy::Auto,
-            Some("fold") => Policy::Fold,
-            Some("mpi") => Policy::Mpi,
-            Some(other) => return Err(format!("FOLDBACK_ROUTE={other}: auto, fold or mpi")),
-        };
-        if let Some(text) = variable("FOLDBACK_SETUP_CALLS") {
-            config.shared.setup_calls = parse("FOLDBACK_SETUP_CALLS", &text, "a number of calls")?;
-        }
-        if let Some(text) = variable("FOLDBACK_WINDOW") {
-            let form = format!("a power of two from 256 to {FB_MAX_WINDOW}");
-            let window: u32 = parse("FOLDBACK_WINDOW", &text, &form)?;
-            if !window.is_power_of_two() || !(256..=FB_MAX_WINDOW).contains(&window) {
-                return Err(format!("FOLDBACK_WINDOW={text}: {form}"));
-            }
-            config.shared.window = window;
-        }
-        config.shared.algorithm = match variable("FOLDBACK_ALGORITHM").as_deref() {
-            None | Some("auto") => None,
-            Some("star") => Some(Algorithm::Star),
-            Some("direct") => Some(Algorithm::Direct),
-            Some("shards") => Some(Algorithm::Shards),
-            Some(other) => {
-                return Err(format!("FOLDBACK_ALGORITHM={other}: auto, star, direct or shards"));
-            }
-        };
-        let seconds = |name: &str, into: &mut Duration| match variable(name) {
-            Some(text) => parse(name, &text, "seconds, at least 1").map(|seconds: u64| {
-                *into = Duration::from_secs(seconds.max(1));
-            }),
-            None => Ok(()),
-        };
-        seconds("FOLDBACK_SETUP_TIMEOUT", &mut config.setup_timeout)?;
-        seconds("FOLDBACK_PROBE_TIMEOUT", &mut config.probe_timeout)?;
-        if let Some(text) = variable("FOLDBACK_NET") {
-            config.network = Some(parse("FOLDBACK_NET", &text, "ADDRESS/LENGTH")?);
-        }
-        config.stats = variable("FOLDBACK_STATS");
-        config.report = match variable("FOLDBACK_REPORT").as_deref() {
-            None | Some("off") => Report::Off,
-            Some("line") => Report::Line,
-            Some("full") => Report::Full,
-            Some(other) => return Err(format!("FOLDBACK_REPORT={other}: off, line or full")),
-        };
-        Ok(config)
+        settings::read(|name| std::env::var(name).ok().filter(|text| !text.is_empty()))
     }
 }
-
-fn parse<T: FromStr>(name: &str, text: &str, form: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("{name}={text}: {form}"))
-}
-
-const MAX_BYTES_FORM: &str =
-    "a number of bytes, or a list such as allreduce=65536,reduce=65536,bcast=32768";
 
 /// The variable by which this job asks its MPI to survive the end of a rank: Open MPI's, which its
 /// `mpirun --with-ft ulfm` sets, or MPICH's. Nobody who waits for a frame would learn of such an end.
@@ -203,7 +138,8 @@ pub fn fault_tolerance(variable: impl Fn(&str) -> Option<String>) -> Option<&'st
         .find(|name| variable(name).is_some_and(on))
 }
 
-fn max_bytes(text: &str) -> Option<[usize; COLLECTIVES]> {
+/// Limits as `FOLDBACK_MAX_BYTES` has them.
+pub(crate) fn max_bytes(text: &str) -> Option<[usize; COLLECTIVES]> {
     if let Ok(bytes) = text.parse() {
         return Some([bytes; COLLECTIVES]);
     }
@@ -254,7 +190,7 @@ mod tests {
     use super::*;
 
     fn read(name: &'static str, value: &'static str) -> Result<Config, String> {
-        Config::read(|asked| (asked == name).then(|| value.to_owned()))
+        settings::read(|asked| (asked == name).then(|| value.to_owned()))
     }
 
     #[test]
@@ -282,6 +218,7 @@ mod tests {
             ("FOLDBACK_NET", "10.0.0.0"),
             ("FOLDBACK_NET", "10.0.0.0/33"),
             ("FOLDBACK_SETUP_TIMEOUT", "-1"),
+            ("FOLDBACK_PROBE_TIMEOUT", "0"),
         ] {
             let error = read(name, value).unwrap_err();
             assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");

@@ -1,5 +1,6 @@
-//! docs/coverage.md says what is folded in which form: its table is made of the code and of what the
-//! library exports, here, so that it cannot lie. FOLDBACK_RENEW_COVERAGE=1 writes it anew.
+//! docs/coverage.md says what is folded in which form, docs/environment.md which settings there are: their
+//! tables are made of the code and of what the library exports, here, so that they cannot lie.
+//! FOLDBACK_RENEW_COVERAGE=1 writes them anew.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -7,6 +8,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use foldback::collective::Collective;
+use foldback::settings;
 
 const BEGIN: &str = "<!-- the table: made by tests/coverage.rs -->\n";
 const END: &str = "<!-- the end of the table -->\n";
@@ -61,18 +63,27 @@ fn table(library: &Library) -> String {
 
 #[test]
 fn the_table_is_what_the_library_does() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/coverage.md");
-    let document = std::fs::read_to_string(&path).expect("docs/coverage.md");
-    let (before, rest) = document.split_once(BEGIN).expect("the table begins");
-    let (there, after) = rest.split_once(END).expect("the table ends");
-    let table = table(&Library::open());
+    compare("docs/coverage.md", BEGIN, END, &table(&Library::open()));
+}
+
+#[test]
+fn all_settings_are_documented() {
+    for (index, table) in settings::tables().iter().enumerate() {
+        let begin = format!("<!-- table {}: made by tests/coverage.rs -->\n", index + 1);
+        compare("docs/environment.md", &begin, "<!-- end -->\n", table);
+    }
+}
+
+/// What stands between two lines of a document.
+fn compare(document: &str, begin: &str, end: &str, table: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(document);
+    let text = std::fs::read_to_string(&path).expect(document);
+    let (before, rest) = text.split_once(begin).expect("the table begins");
+    let (there, after) = rest.split_once(end).expect("the table ends");
     if std::env::var_os("FOLDBACK_RENEW_COVERAGE").is_some() {
-        std::fs::write(&path, [before, BEGIN, &table, END, after].concat()).expect("it is written");
+        std::fs::write(&path, [before, begin, table, end, after].concat()).expect("it is written");
     } else {
-        assert!(
-            there == table,
-            "docs/coverage.md is old; FOLDBACK_RENEW_COVERAGE=1 renews it:\n{table}"
-        );
+        assert!(there == table, "{document} is old; FOLDBACK_RENEW_COVERAGE=1 renews it:\n{table}");
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::agent::error::{Error, ErrorKind, Result};
 use crate::agent::hook::HookChoice;
 use crate::bindings::{FB_MAX_GROUPS, FB_UDP_PORT};
+use crate::settings::wrong;
 
 /// Settings of an agent, embedded or not.
 #[derive(Clone, Debug)]
@@ -86,23 +87,18 @@ impl Options {
             Ok("clsact") => options.force_clsact = true,
             Ok("auto" | "") | Err(_) => {}
             Ok(other) => {
-                let message = format!("FOLDBACK_TC={other}: say auto or clsact");
-                return Err(Error::new(ErrorKind::Invalid, message));
+                return Err(Error::new(ErrorKind::Invalid, wrong("FOLDBACK_TC", other)));
             }
         }
         Ok(options)
     }
 }
 
-fn variable<T: FromStr>(name: &str) -> Result<Option<T>>
-where
-    T::Err: std::fmt::Display,
-{
+fn variable<T: FromStr>(name: &str) -> Result<Option<T>> {
     match std::env::var(name) {
-        Ok(text) if !text.is_empty() => text
-            .parse()
-            .map(Some)
-            .map_err(|error| Error::new(ErrorKind::Invalid, format!("{name}={text}: {error}"))),
+        Ok(text) if !text.is_empty() => {
+            text.parse().map(Some).map_err(|_| Error::new(ErrorKind::Invalid, wrong(name, &text)))
+        }
         _ => Ok(None),
     }
 }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use foldback::agent::{Daemon, HookChoice, Options, SocketAddress, default_address};
+use foldback::settings::unknown;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
@@ -32,6 +33,8 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    unknown(names).iter().for_each(|line| log::warn!("{line}"));
     let mut options = Options::from_environment()?;
     options.hook = args.hook.unwrap_or(options.hook);
     options.port = args.port.unwrap_or(options.port);

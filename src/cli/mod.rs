@@ -15,7 +15,7 @@ use clap::{Parser, Subcommand};
 
 /// Fold MPI collectives in the Linux kernel, fall back to MPI.
 #[derive(Parser)]
-#[command(name = "foldback", version)]
+#[command(name = "foldback", version, after_long_help = foldback::settings::help())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -35,7 +35,7 @@ enum Command {
 /// Parses the command line and runs the subcommand. Errors end in one line and exit status 1
 /// (clap's own: 2).
 pub fn main() -> ExitCode {
-    env_logger::Builder::from_env(env_logger::Env::new().filter_or("FOLDBACK_LOG", "warn")).init();
+    foldback::logging::init();
     let result = match Cli::parse().command {
         Command::Agent(args) => agent::run(args),
         Command::Bench(args) => bench::run(*args),

@@ -11,20 +11,24 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use log::Level;
+
 use crate::collective::finish::SUCCESS;
 use crate::collective::prepare::{Admitted, admit, prepare};
 use crate::collective::refusal::is_refused;
 use crate::collective::{Call, Form};
 use crate::config::{Config, Report, fault_tolerance};
 use crate::group::Group;
+use crate::logging;
 use crate::mpi::Mpi;
 use crate::mpi::abi::Family;
 use crate::mpi::pmpi::Handle;
 use crate::requests::{Open, Requests};
 use crate::router::Way;
+use crate::settings;
 use crate::setup::agent::AgentAccess;
 use crate::setup::exchange::exchange;
-use crate::setup::{Process, roll_call, set_up};
+use crate::setup::{ONE_HOST, Process, roll_call, set_up};
 use crate::stats::{Calls, HostLine, Job, Message, RankReport, Reason};
 use crate::wait::Waiter;
 use crate::wire::socket::SocketPool;
@@ -151,9 +155,7 @@ impl Runtime {
         if config.as_ref().is_ok_and(|config| !config.enabled) {
             return None;
         }
-        let logger = env_logger::Env::new().filter_or("FOLDBACK_LOG", "warn");
-        // The program may log by the same crate.
-        let _ = env_logger::Builder::from_env(logger).try_init();
+        logging::init();
         if let Some(name) = fault_tolerance(|name| std::env::var(name).ok()) {
             log::warn!("everything is passed through: this job may lose ranks ({name})");
             return None;
@@ -186,6 +188,12 @@ impl Runtime {
         }
         self.mpi.abi.learn_types(&self.mpi.pmpi);
         let world = self.mpi.abi.comm_world;
+        let rank = self.mpi.rank(world);
+        logging::set_rank(rank);
+        if rank == 0 {
+            let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+            settings::unknown(names).iter().for_each(|line| log::warn!("{line}"));
+        }
         let defaults = Config::default();
         let patience = self.config.as_ref().unwrap_or(&defaults).setup_timeout;
         if let Err(why) = roll_call(&self.mpi, world, patience) {
@@ -198,12 +206,14 @@ impl Runtime {
         };
         let (communicator, no_group) = match set_up(&self.process(nothing), world) {
             Ok(group) => {
-                log::info!("rank {} folds", group.place.rank);
+                log::info!("MPI_COMM_WORLD has a group of {} ranks", group.place.layout.ranks());
                 (Communicator::new(None, Some(Box::new(group))), None)
             }
             Err(why) => {
-                if self.mpi.rank(world) == 0 {
-                    log::warn!("MPI_COMM_WORLD is left to MPI: {why}");
+                if rank == 0 {
+                    // Nothing is wrong with a job on one host.
+                    let level = if why == ONE_HOST { Level::Info } else { Level::Warn };
+                    log::log!(level, "MPI_COMM_WORLD is left to MPI: {why}");
                 }
                 (Communicator::new(Some(Reason::NoGroup), None), Some(why))
             }

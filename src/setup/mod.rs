@@ -38,6 +38,9 @@ use agent::AgentAccess;
 use exchange::{Failure, exchange};
 use hosts::Layout;
 
+/// Why a job on one host has no group.
+pub const ONE_HOST: &str = "all ranks are on one host";
+
 /// What set-up needs of the process.
 pub struct Process<'a> {
     /// The real MPI.
@@ -227,7 +230,7 @@ fn agree(hellos: &[Hello], layout: &Layout) -> Result<Vec<Ipv4Addr>, String> {
         }
     }
     if layout.hosts.len() < 2 {
-        return Err("all ranks are on one host".into());
+        return Err(ONE_HOST.into());
     }
     if layout.hosts.len() > FB_MAX_MEMBERS as usize {
         return Err(format!("{} hosts; at most {FB_MAX_MEMBERS} fold", layout.hosts.len()));

@@ -176,6 +176,20 @@ fn nothing_is_reported_unless_asked_for() {
     assert!(report("full") > 5);
 }
 
+#[test]
+fn settings_that_nobody_reads_are_told_once_with_host_and_rank() {
+    let _turn = turn();
+    let outcome = Job::new(Mpi::Open, 2)
+        .env("FOLDBACK_MAXBYTES", "7")
+        .env("FOLDBACK_LOG", "loud=what=ever")
+        .run("counted", &[]);
+    let told = |text| outcome.stderr.lines().filter(|line| line.contains(text)).collect::<Vec<_>>();
+    let unknown = told("FOLDBACK_MAXBYTES is no setting of foldback: is FOLDBACK_MAX_BYTES meant?");
+    assert!(unknown.len() == 1 && unknown[0].contains(" h0 rank 0 "), "{}", outcome.stderr);
+    assert!(!told("FOLDBACK_LOG=loud=what=ever: error, warn, info").is_empty());
+    outcome.assert_folded(&["Allreduce"]);
+}
+
 /// What one rank has to say at set-up, however long, reaches all.
 #[test]
 fn one_ranks_long_nonsense_is_told_and_the_job_goes_on() {
