@@ -153,15 +153,14 @@ fn library() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Asks for a line at the end of the job that says what was folded, unless told otherwise. Or turns
-/// foldback off, also in programs that are linked with it.
+/// Asks for a line at the end of the job that says what was folded; or turns foldback off, also in
+/// programs that are linked with it. What is given is given.
 fn with_defaults(mut env: Vec<String>, off: bool) -> Vec<String> {
     const REPORT: &str = "FOLDBACK_REPORT";
-    let is_given = std::env::var_os(REPORT).is_some()
-        || env.iter().any(|pair| pair.starts_with(&format!("{REPORT}=")));
-    if off {
+    let is_given = |name| env.iter().any(|pair| pair.starts_with(&format!("{name}=")));
+    if off && !is_given("FOLDBACK") {
         env.push("FOLDBACK=off".into());
-    } else if !is_given {
+    } else if !off && !is_given(REPORT) && std::env::var_os(REPORT).is_none() {
         env.push(format!("{REPORT}=line"));
     }
     env

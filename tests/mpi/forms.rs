@@ -167,7 +167,9 @@ fn a_program_may_be_linked_with_foldback_instead() {
         .status()
         .expect("the compiler");
     assert!(built.success(), "{flags}");
-    let outcome = Job::new(Mpi::Open, 2).option(&["--off"]).run_path(program.path(), &[]);
+    // Nothing is preloaded.
+    let options = ["--off", "-x", "FOLDBACK=on"];
+    let outcome = Job::new(Mpi::Open, 2).option(&options).run_path(program.path(), &[]);
     outcome.assert_prints("cxx: all ok");
     outcome.assert_folded(&["Allreduce"]);
 }
