@@ -4,11 +4,13 @@
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+LIBDIR ?= $(PREFIX)/lib
 FOLDBACK := target/release/foldback
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-mpis setup-apps build lint header test test-quick test-long test-apps test-kernels \
-	bench bench-results instructions demo install clean
+	bench bench-results instructions demo install uninstall clean
 
 help: ## this text
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -61,14 +63,14 @@ instructions: build ## count the instructions of the hot path; RENEW=1 keeps the
 demo: build ## four hosts, two MPIs, with and without foldback; results in target/demo (as root)
 	@scripts/demo.sh
 
-install: build ## to PREFIX, /usr/local by default
-	install -D -m 755 $(FOLDBACK) $(DESTDIR)$(PREFIX)/bin/foldback
-	install -D -m 755 target/release/libfoldback.so $(DESTDIR)$(PREFIX)/lib/libfoldback.so
-	install -D -m 644 include/foldback.h $(DESTDIR)$(PREFIX)/include/foldback.h
-	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/lib/systemd/system
-	sed 's,^prefix=.*,prefix=$(PREFIX),' dist/foldback.pc >$(DESTDIR)$(PREFIX)/lib/pkgconfig/foldback.pc
-	sed 's,/usr/local/,$(PREFIX)/,' dist/foldback-agent.service \
-		>$(DESTDIR)$(PREFIX)/lib/systemd/system/foldback-agent.service
+# Builds, unless root has no cargo: `make build && sudo make install`. Installs no packages.
+install: ## to PREFIX (/usr/local), BINDIR, LIBDIR; DESTDIR for packagers
+	@if command -v $(CARGO) >/dev/null; then $(CARGO) build --release; \
+	elif ! [ -x $(FOLDBACK) ]; then echo "install: no $(CARGO), and nothing is built yet: make build" >&2; exit 1; fi
+	@PREFIX='$(PREFIX)' BINDIR='$(BINDIR)' LIBDIR='$(LIBDIR)' DESTDIR='$(DESTDIR)' scripts/install.sh install
+
+uninstall: ## what `make install` with the same variables has installed
+	@PREFIX='$(PREFIX)' BINDIR='$(BINDIR)' LIBDIR='$(LIBDIR)' DESTDIR='$(DESTDIR)' scripts/install.sh uninstall
 
 clean: ## forget all builds
 	$(CARGO) clean

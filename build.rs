@@ -13,6 +13,10 @@ fn main() {
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-changed=benchmarks/floor");
 
+    // Programs that are linked with the library ask for it by this name; scripts/install.sh makes the link.
+    let major = env::var("CARGO_PKG_VERSION_MAJOR").expect("cargo sets it");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libfoldback.so.{major}");
+
     // asm/types.h lives in a directory of the host's architecture.
     let include = format!("/usr/include/{}-linux-gnu", env::consts::ARCH);
     let include = include.as_str();

@@ -13,8 +13,7 @@
  * turns at most, a 4-byte message costs one. The last block folds up to 63 bytes beyond the
  * payload: padding, sent to nobody.
  *
- * We deliberately do not use bpf_loop(): it is younger than the oldest kernel we aim at (5.17 to
- * 5.15), and calls through a pointer at every turn.
+ * Not by bpf_loop(), which calls through a pointer at every turn.
  */
 #ifndef FOLDBACK_FOLD_H
 #define FOLDBACK_FOLD_H

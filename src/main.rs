@@ -3,7 +3,9 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod cli;
+mod glibc;
 mod lab;
+mod library;
 mod output;
 
 use std::process::ExitCode;

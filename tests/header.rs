@@ -61,6 +61,25 @@ fn the_library_exports_its_hooks_and_nothing_else() {
     }
 }
 
+/// What RHEL 9 has. Debian 12, where this is built, has 2.36.
+#[test]
+fn glibc_2_34_will_do() {
+    let command = Path::new(env!("CARGO_BIN_EXE_foldback"));
+    for file in [command.to_owned(), command.with_file_name("libfoldback.so")] {
+        let output = Command::new("objdump").arg("-T").arg(&file).output().expect("binutils");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let minor = |word: &str| {
+            let version = word.trim_matches(['(', ')']).strip_prefix("GLIBC_2.")?.to_owned();
+            version.split('.').next()?.parse::<u32>().ok()
+        };
+        let needed: Vec<_> = text
+            .lines()
+            .filter(|line| line.split_whitespace().filter_map(minor).any(|v| v > 34))
+            .collect();
+        assert!(text.contains("GLIBC_2.") && needed.is_empty(), "{}: {needed:#?}", file.display());
+    }
+}
+
 /// Functions that are not collectives.
 const OTHERS: &[&str] = &[
     "init",

@@ -15,6 +15,15 @@ use crate::agent::programs::{self, Programs};
 use crate::agent::spec::max_chunk_bytes;
 use crate::agent::sys;
 
+/// The oldest Linux that foldback is tested on: major and minor number.
+pub const OLDEST_KERNEL: [u32; 2] = [6, 1];
+
+/// The numbers of a release such as "6.1.0-49-amd64".
+pub fn kernel_version(release: &str) -> Option<[u32; 2]> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some([numbers.next()?.ok()?, numbers.next()?.ok()?])
+}
+
 /// There in every network namespace.
 const LOOPBACK: u32 = 1;
 
@@ -101,4 +110,17 @@ pub fn candidates() -> Result<Vec<Candidate>> {
         });
     }
     Ok(candidates)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_by_their_numbers() {
+        assert_eq!(kernel_version("6.1.0-49-amd64"), Some([6, 1]));
+        assert!(kernel_version("5.15.0-91-generic") < Some(OLDEST_KERNEL));
+        assert!(kernel_version("6.18.0") > Some(OLDEST_KERNEL));
+        assert_eq!(kernel_version("unknown"), None);
+    }
 }

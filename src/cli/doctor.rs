@@ -1,10 +1,12 @@
 //! `foldback doctor`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::library;
 use crate::output::print;
+use foldback::agent::probe::{OLDEST_KERNEL, kernel_version};
 use foldback::agent::{Client, ErrorKind, Options, capable, default_address, probe};
 
 /// MTU that carries a whole chunk.
@@ -107,20 +109,25 @@ fn privileges(served: bool) -> Option<Finding> {
 
 fn kernel(options: &Options) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let release = nix::sys::utsname::uname()
+        .map(|name| name.release().to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let [major, minor] = OLDEST_KERNEL;
     match probe::load_tc(options) {
         Ok(took) => {
-            let release = nix::sys::utsname::uname()
-                .map(|name| name.release().to_string_lossy().into_owned())
-                .unwrap_or_default();
             findings.push(ok(format!("Linux {release} takes the TC programs ({took:.0?})")));
         }
         Err(error) => {
-            findings.push(no(
-                error.to_string(),
-                "foldback needs Linux 5.15 with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF",
-            ));
+            let needed = format!(
+                "foldback needs Linux {major}.{minor} with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF"
+            );
+            findings.push(no(error.to_string(), needed));
             return findings;
         }
+    }
+    if kernel_version(&release).is_some_and(|version| version < OLDEST_KERNEL) {
+        let advice = format!("foldback is tested on Linux {major}.{minor} and newer");
+        findings.push(note(format!("Linux {release} is older than what is supported"), advice));
     }
     findings.push(match probe::map_cells(options) {
         Ok(()) => ok("ranks can map cells into their memory"),
@@ -211,24 +218,9 @@ fn interfaces() -> Vec<Finding> {
 }
 
 fn library() -> Finding {
-    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf));
-    let mut directories: Vec<PathBuf> = Vec::new();
-    if let Some(directory) = beside {
-        directories.push(directory.clone());
-        directories.push(directory.join("../lib"));
-        directories.push(directory.join("../lib64"));
-    }
-    directories.extend(
-        ["/usr/local/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib"]
-            .map(PathBuf::from),
-    );
-    let found = directories.iter().map(|d| d.join("libfoldback.so")).find(|path| path.exists());
-    match found {
-        Some(path) => ok(format!("{}", path.canonicalize().unwrap_or(path).display())),
-        None => no(
-            "libfoldback.so was not found",
-            "install it beside this program, or run `make install`",
-        ),
+    match library::find() {
+        Ok(path) => ok(path.display().to_string()),
+        Err(error) => no(error.to_string(), "`make install` installs both"),
     }
 }
 

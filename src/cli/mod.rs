@@ -3,6 +3,7 @@
 mod agent;
 mod bench;
 mod doctor;
+mod generate;
 mod lab;
 mod run;
 mod stats;
@@ -26,6 +27,8 @@ enum Command {
     Agent(agent::Args),
     Bench(Box<bench::Args>),
     Doctor(doctor::Args),
+    #[command(hide = true)]
+    Generate(generate::Args),
     Lab(lab::Args),
     Run(run::Args),
     Stats(stats::Args),
@@ -40,6 +43,7 @@ pub fn main() -> ExitCode {
         Command::Agent(args) => agent::run(args),
         Command::Bench(args) => bench::run(*args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Generate(args) => generate::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Run(args) => run::run(args),
         Command::Stats(args) => stats::run(args),

@@ -2,10 +2,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
+
+use crate::library;
 
 /// Run an MPI launcher with foldback preloaded on every host
 ///
@@ -100,7 +102,7 @@ impl Launcher {
 /// Becomes the launcher; returns only if it cannot.
 pub fn run(args: Args) -> Result<ExitCode> {
     let (program, user) = args.command.split_first().context("no launcher given")?;
-    let library = library()?;
+    let library = library::find()?;
     let launcher = detect(program, &library)?;
     let variables = variables(&library);
     let arguments = launcher.arguments(&variables, user);
@@ -145,28 +147,6 @@ fn variables(library: &Path) -> Vec<(OsString, OsString)> {
         name.to_string_lossy().starts_with("FOLDBACK") && name != "FOLDBACK_LIB"
     }));
     variables
-}
-
-/// `FOLDBACK_LIB`, or the library that was built or installed with this executable.
-fn library() -> Result<PathBuf> {
-    const NAME: &str = "libfoldback.so";
-
-    if let Some(path) = std::env::var_os("FOLDBACK_LIB") {
-        let path = std::path::absolute(path).context("FOLDBACK_LIB is no path")?;
-        ensure!(path.is_file(), "FOLDBACK_LIB names no file: {}", path.display());
-        return Ok(path);
-    }
-    let own = std::env::current_exe().context("cannot find this executable")?;
-    let directory = own.parent().context("this executable is in no directory")?;
-    [directory.join(NAME), directory.with_file_name("lib").join(NAME)]
-        .into_iter()
-        .find(|path| path.is_file())
-        .with_context(|| {
-            format!(
-                "no {NAME} in {} or ../lib: build or install it, or name it in FOLDBACK_LIB",
-                directory.display()
-            )
-        })
 }
 
 #[cfg(test)]

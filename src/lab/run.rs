@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::launch::{Job, Mpi, linked};
 use super::processes::{self, Identity, MARK};
@@ -14,6 +14,7 @@ use super::registry::{self, Lab};
 use super::settings::Settings;
 use super::supervise::{Outcome, Supervisor};
 use super::{fabric, rank, trace};
+use crate::library;
 use crate::output::tell;
 
 /// Hosts of a lab that is made for the run alone.
@@ -88,7 +89,7 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
     let tmp = lab.dir().join("tmp").join(&mark);
     registry::make_public_dir(&tmp)?;
     let _tmp = TemporaryDir(&tmp);
-    let mut preload = if request.off { vec![] } else { vec![library()?] };
+    let mut preload = if request.off { vec![] } else { vec![library::find()?] };
     preload.extend(request.mpi.write_remedy(&tmp)?);
     let statuses = request.mpi.may_outlive_its_ranks().then(|| tmp.join("statuses"));
     if let Some(statuses) = &statuses {
@@ -135,22 +136,6 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
     });
     processes::kill_marked(&mark)?;
     Ok(outcome?.code())
-}
-
-/// The library to preload: the one that was built or installed with this executable.
-fn library() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os("FOLDBACK_LIB") {
-        let path = std::path::absolute(path).context("FOLDBACK_LIB is no path")?;
-        ensure!(path.is_file(), "FOLDBACK_LIB names no file: {}", path.display());
-        return Ok(path);
-    }
-    let path = std::env::current_exe()
-        .context("cannot find this executable")?
-        .with_file_name("libfoldback.so");
-    if !path.is_file() {
-        bail!("{} not found: build it, name it in FOLDBACK_LIB, or use --off", path.display());
-    }
-    Ok(path)
 }
 
 /// Asks for a line at the end of the job that says what was folded; or turns foldback off, also in

@@ -144,13 +144,15 @@ fn a_program_may_be_linked_with_foldback_instead() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (prefix, program) = (Scratch::new("prefix"), Scratch::new("linked"));
     let prefix = prefix.path();
-    std::fs::create_dir_all(prefix.join("lib/pkgconfig")).unwrap();
-    std::fs::create_dir_all(prefix.join("include")).unwrap();
-    std::fs::copy(library(), prefix.join("lib/libfoldback.so")).unwrap();
-    std::fs::copy(root.join("include/foldback.h"), prefix.join("include/foldback.h")).unwrap();
-    let description = std::fs::read_to_string(root.join("dist/foldback.pc")).unwrap();
-    let description = description.replace("/usr/local", prefix.to_str().unwrap());
-    std::fs::write(prefix.join("lib/pkgconfig/foldback.pc"), description).unwrap();
+    let install = |what| {
+        let script = Command::new(root.join("scripts/install.sh"))
+            .arg(what)
+            .env("PREFIX", prefix)
+            .env("LIBRARY", library())
+            .status();
+        assert!(script.expect("the script starts").success());
+    };
+    install("install");
 
     let flags = Command::new("pkg-config")
         .args(["--cflags", "--libs", "foldback"])
@@ -172,4 +174,15 @@ fn a_program_may_be_linked_with_foldback_instead() {
     let outcome = Job::new(Mpi::Open, 2).option(&options).run_path(program.path(), &[]);
     outcome.assert_prints("cxx: all ok");
     outcome.assert_folded(&["Allreduce"]);
+
+    let installed = prefix.join("bin/foldback");
+    let doctor = Command::new(&installed).arg("doctor").output().unwrap();
+    let found = format!("ok  {}", prefix.join("lib/libfoldback.so").display());
+    assert!(String::from_utf8(doctor.stdout).unwrap().contains(&found), "{found}");
+    for file in ["share/man/man1/foldback-run.1", "share/bash-completion/completions/foldback"] {
+        assert!(prefix.join(file).is_file(), "{file}");
+    }
+    install("uninstall");
+    let left = Command::new("find").arg(prefix).args(["!", "-type", "d"]).output().unwrap().stdout;
+    assert!(left.is_empty(), "{}", String::from_utf8_lossy(&left));
 }

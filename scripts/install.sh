@@ -1,0 +1,85 @@
+#!/bin/sh
+# Copies what is built to PREFIX, BINDIR and LIBDIR, below DESTDIR; or removes it from there.
+#
+#   scripts/install.sh install|uninstall
+set -eu
+cd "$(dirname "$0")/.."
+
+: "${PREFIX:=/usr/local}" "${BINDIR:=$PREFIX/bin}" "${LIBDIR:=$PREFIX/lib}" "${DESTDIR:=}"
+share=$PREFIX/share
+# Where systemd looks for units of /usr, and of the administrator.
+case $PREFIX in
+/usr) units=/usr/lib/systemd/system ;;
+*) units=$PREFIX/lib/systemd/system ;;
+esac
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+# Of `cargo build`; tests name theirs.
+: "${LIBRARY:=target/release/libfoldback.so}"
+# What the library calls itself (build.rs).
+soname=libfoldback.so.${version%%.*}
+
+# put MODE FILE TARGET [install(1) options…]
+put() {
+	mode=$1 file=$2 target=$3
+	shift 3
+	install -D -m "$mode" "$@" "$file" "$DESTDIR$target"
+}
+
+# All that is installed, one path a line.
+list() {
+	cat <<-END
+		$BINDIR/foldback
+		$LIBDIR/libfoldback.so.$version
+		$LIBDIR/$soname
+		$LIBDIR/libfoldback.so
+		$LIBDIR/pkgconfig/foldback.pc
+		$PREFIX/include/foldback.h
+		$units/foldback-agent.service
+		$share/bash-completion/completions/foldback
+		$share/fish/vendor_completions.d/foldback.fish
+		$share/zsh/site-functions/_foldback
+	END
+	for page in "$work"/*.1; do
+		echo "$share/man/man1/$(basename "$page")"
+	done
+	for document in docs/*.md README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT; do
+		echo "$share/doc/foldback/$(basename "$document")"
+	done
+}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+target/release/foldback generate "$work"
+
+case "${1-}" in
+install)
+	put 755 target/release/foldback "$BINDIR/foldback" -s
+	put 755 "$LIBRARY" "$LIBDIR/libfoldback.so.$version" -s
+	ln -sf "libfoldback.so.$version" "$DESTDIR$LIBDIR/$soname"
+	ln -sf "$soname" "$DESTDIR$LIBDIR/libfoldback.so"
+	put 644 include/foldback.h "$PREFIX/include/foldback.h"
+	sed "s,@VERSION@,$version,; s,^prefix=.*,prefix=$PREFIX,; s,\${prefix}/lib,$LIBDIR," dist/foldback.pc >"$work/foldback.pc"
+	put 644 "$work/foldback.pc" "$LIBDIR/pkgconfig/foldback.pc"
+	sed "s,/usr/local/bin/,$BINDIR/," dist/foldback-agent.service >"$work/unit"
+	put 644 "$work/unit" "$units/foldback-agent.service"
+	put 644 "$work/foldback.bash" "$share/bash-completion/completions/foldback"
+	put 644 "$work/foldback.fish" "$share/fish/vendor_completions.d/foldback.fish"
+	put 644 "$work/_foldback" "$share/zsh/site-functions/_foldback"
+	for page in "$work"/*.1; do
+		put 644 "$page" "$share/man/man1/$(basename "$page")"
+	done
+	for document in docs/*.md README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT; do
+		put 644 "$document" "$share/doc/foldback/$(basename "$document")"
+	done
+	;;
+uninstall)
+	list | while read -r path; do
+		rm -f "$DESTDIR$path"
+	done
+	rmdir "$DESTDIR$share/doc/foldback" 2>/dev/null || true
+	;;
+*)
+	echo "usage: scripts/install.sh install|uninstall" >&2
+	exit 2
+	;;
+esac
