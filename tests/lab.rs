@@ -112,6 +112,49 @@ fn the_exit_status_is_the_programs() {
     }
 }
 
+/// MPICH's does, of SIGPIPE, if two hosts' ranks end at one moment. It then has told nobody their status.
+#[test]
+fn the_status_of_a_rank_outlives_the_launcher() {
+    // The launcher stands still while the rank of h1 ends, and gets the signal then.
+    let end = "parent() { cut -d ' ' -f 4 /proc/$1/stat; }
+        [ $(hostname) = h1 ] && { until [ -e \"$0\" ]; do sleep 0.1; done; exit 7; }
+        launcher=$(parent $(parent $PPID))
+        statuses=$(tr '\\0' '\\n' < /proc/$PPID/cmdline | grep -A 1 -x -e --statuses | tail -n 1)
+        kill -STOP $launcher
+        touch \"$0\"
+        until [ -n \"$(ls \"$statuses\")\" ]; do sleep 0.1; done
+        kill -PIPE $launcher
+        kill -CONT $launcher
+        sleep 300";
+    let stopped = common::unique_path("stopped");
+    let start = ["lab", "run", "--private", "--mpi", "mpich4", "--hosts", "2", "--off"];
+    let program = ["--timeout", "300", "--", "sh", "-c", end, stopped.to_str().unwrap()];
+    let output = foldback(&[&start[..], &program].concat());
+    common::remove(&stopped);
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+}
+
+/// The launchers end a job for a rank that a signal ended, not for one that exits.
+#[test]
+fn a_signal_that_ends_a_rank_reaches_the_launcher() {
+    let output = foldback(&[
+        "lab",
+        "run",
+        "--private",
+        "--mpi",
+        "mpich4",
+        "--hosts",
+        "2",
+        "--off",
+        "--",
+        "sh",
+        "-c",
+        "[ $(hostname) = h0 ] || kill -SEGV $$",
+    ]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("Segmentation fault (signal 11)"), "{output:?}");
+}
+
 /// Open MPI 5's does so now and then; one that is stopped does so always.
 #[test]
 fn a_launcher_that_outlives_its_ranks_is_ended_with_their_status() {

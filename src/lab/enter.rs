@@ -47,23 +47,17 @@ pub fn exec(
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_SLAVE, NONE)
         .context("cannot detach the mount table")?;
     mount_own_views(&lab, host)?;
-    Err(replace(command, |command| {
-        command.env("FOLDBACK_AGENT_SOCKET", Lab::agent_socket(&lab.name, host));
-    }))
+    let mut program = prepare(command);
+    program.env("FOLDBACK_AGENT_SOCKET", Lab::agent_socket(&lab.name, host));
+    Err(program.exec())
+        .with_context(|| format!("cannot execute {}", Path::new(&command[0]).display()))
 }
 
-/// Executes `command`, with what `adjust` changes. Returns only on failure.
-pub fn replace(command: &[OsString], adjust: impl FnOnce(&mut Command)) -> anyhow::Error {
-    anyhow::Error::new(prepare(command, adjust).exec())
-        .context(format!("cannot execute {}", Path::new(&command[0]).display()))
-}
-
-/// Program and arguments as a command, with what `adjust` changes.
-pub fn prepare(command: &[OsString], adjust: impl FnOnce(&mut Command)) -> Command {
+/// Program and arguments as a command.
+pub fn prepare(command: &[OsString]) -> Command {
     let (program, args) = command.split_first().expect("the parser asks for a program");
     let mut command = Command::new(program);
     command.args(args);
-    adjust(&mut command);
     command
 }
 

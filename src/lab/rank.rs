@@ -7,11 +7,12 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::fs::lchown;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result};
 use nix::sys::prctl;
+use nix::sys::signal::{Signal, raise};
 use nix::unistd::{Gid, Uid, User, gethostname, setgroups, setresgid, setresuid};
 
 use super::enter;
@@ -35,7 +36,7 @@ pub struct Options {
     pub session_dirs: Option<PathBuf>,
     /// Directory for a file with the exit status, as one byte, of each rank that has ended
     #[arg(long)]
-    pub statuses: Option<PathBuf>,
+    pub statuses: PathBuf,
     /// VARIABLE=VALUE, to be set
     #[arg(long = "env")]
     pub env: Vec<String>,
@@ -44,7 +45,12 @@ pub struct Options {
 impl Options {
     /// The same as arguments.
     pub fn to_args(&self) -> Vec<OsString> {
-        let mut args: Vec<OsString> = vec!["--lab".into(), self.lab.clone().into()];
+        let mut args: Vec<OsString> = vec![
+            "--lab".into(),
+            self.lab.clone().into(),
+            "--statuses".into(),
+            self.statuses.clone().into(),
+        ];
         for preload in &self.preload {
             args.extend(["--preload".into(), preload.into()]);
         }
@@ -54,9 +60,6 @@ impl Options {
         if let Some(dir) = &self.session_dirs {
             args.extend(["--session-dirs".into(), dir.into()]);
         }
-        if let Some(dir) = &self.statuses {
-            args.extend(["--statuses".into(), dir.into()]);
-        }
         for pair in &self.env {
             args.extend(["--env".into(), pair.into()]);
         }
@@ -64,8 +67,7 @@ impl Options {
     }
 }
 
-/// Executes a rank's program, in place of this process; or, where its exit status is to be left for
-/// `lab run`, as a child of it. Returns that status.
+/// Executes a rank's program and waits for it. Its exit status is returned, and left for `lab run`.
 pub fn run(options: &Options, command: &[OsString]) -> Result<u8> {
     if let Some(uid) = options.uid {
         if let Some(dir) = &options.session_dirs {
@@ -79,39 +81,58 @@ pub fn run(options: &Options, command: &[OsString]) -> Result<u8> {
             .with_context(|| format!("the rank cannot read {}", library.display()))?;
     }
     let host = gethostname().context("cannot read the host name")?;
-    let adjust = |command: &mut Command| {
-        for pair in &options.env {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            command.env(name, value);
-        }
-        // hydra hands the first host's environment to all ranks, so this one is set again.
-        command
-            .env("FOLDBACK_AGENT_SOCKET", Lab::agent_socket(&options.lab, &host.to_string_lossy()));
-        if !options.preload.is_empty() {
-            let given = options.env.iter().rev().find_map(|pair| pair.strip_prefix("LD_PRELOAD="));
-            let inherited = std::env::var("LD_PRELOAD").ok();
-            command.env("LD_PRELOAD", joined(&options.preload, given.or(inherited.as_deref())));
-        }
-    };
-    let Some(statuses) = &options.statuses else { return Err(enter::replace(command, adjust)) };
-    let status = enter::prepare(command, adjust)
+    let mut program = enter::prepare(command);
+    for pair in &options.env {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        program.env(name, value);
+    }
+    // hydra hands the first host's environment to all ranks, so this one is set again.
+    program.env("FOLDBACK_AGENT_SOCKET", Lab::agent_socket(&options.lab, &host.to_string_lossy()));
+    if !options.preload.is_empty() {
+        let given = options.env.iter().rev().find_map(|pair| pair.strip_prefix("LD_PRELOAD="));
+        let inherited = std::env::var("LD_PRELOAD").ok();
+        program.env("LD_PRELOAD", joined(&options.preload, given.or(inherited.as_deref())));
+    }
+    let status = program
         .status()
         .with_context(|| format!("cannot execute {}", Path::new(&command[0]).display()))?;
     let code = Outcome::Exited(status).code();
-    fs::write(statuses.join(std::process::id().to_string()), [code])
+    fs::write(options.statuses.join(std::process::id().to_string()), [code])
         .context("cannot leave the exit status")?;
+    if let Some(signal) = status.signal().and_then(|signal| Signal::try_from(signal).ok()) {
+        // The launchers end the other ranks of one that a signal ended, not of one that exits.
+        die_of(signal)?;
+    }
     Ok(code)
+}
+
+/// Ends this process as a signal ended its child, but without a second core. Returns if it is one that we
+/// ignore, as SIGPIPE.
+fn die_of(signal: Signal) -> Result<()> {
+    prctl::set_dumpable(false).context("cannot do without a core")?;
+    // The runtime has handlers of SIGSEGV and SIGBUS, which make way at the first one.
+    for _ in 0..2 {
+        raise(signal).with_context(|| format!("cannot end by {signal}"))?;
+    }
+    Ok(())
 }
 
 /// The exit status of a job whose ranks, so many, have all left theirs: the first that is not 0.
 pub fn status_of_all(statuses: &Path, ranks: usize) -> Option<u8> {
-    let mut codes = Vec::new();
-    for entry in fs::read_dir(statuses).ok()?.flatten() {
-        // A file that is empty is still being written.
-        codes.push(*fs::read(entry.path()).ok()?.first()?);
-    }
-    let failed = codes.iter().copied().find(|&code| code != 0);
-    (codes.len() == ranks).then(|| failed.unwrap_or(0))
+    let codes = left(statuses);
+    (codes.len() == ranks).then(|| codes.into_iter().find(|&code| code != 0).unwrap_or(0))
+}
+
+/// The least exit status, not 0, with which a rank ended that no signal ended.
+pub fn failure(statuses: &Path) -> Option<u8> {
+    left(statuses).into_iter().filter(|code| (1..128).contains(code)).min()
+}
+
+/// What the ranks that have ended left.
+fn left(statuses: &Path) -> Vec<u8> {
+    // A file that is empty is still being written.
+    let code = |entry: fs::DirEntry| fs::read(entry.path()).ok()?.first().copied();
+    fs::read_dir(statuses).into_iter().flatten().flatten().filter_map(code).collect()
 }
 
 /// The libraries in front of what is preloaded anyway.

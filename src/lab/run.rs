@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
 
 use super::launch::{Job, Mpi, linked};
 use super::processes::{self, Identity, MARK};
@@ -91,10 +92,8 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
     let _tmp = TemporaryDir(&tmp);
     let mut preload = if request.off { vec![] } else { vec![library::find()?] };
     preload.extend(request.mpi.write_remedy(&tmp)?);
-    let statuses = request.mpi.may_outlive_its_ranks().then(|| tmp.join("statuses"));
-    if let Some(statuses) = &statuses {
-        fs::create_dir(statuses).context("cannot create the directory of statuses")?;
-    }
+    let statuses = tmp.join("statuses");
+    fs::create_dir(&statuses).context("cannot create the directory of statuses")?;
     let options = rank::Options {
         lab: lab.name.clone(),
         preload,
@@ -129,13 +128,18 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
     log::info!("{:?}", launch.command);
 
     let ranks = hosts * request.ranks_per_host;
-    let ended = || rank::status_of_all(statuses.as_deref()?, ranks);
+    let ended =
+        || rank::status_of_all(&statuses, ranks).filter(|_| request.mpi.may_outlive_its_ranks());
     let outcome = supervisor.run(&mut command, request.timeout, &ended, || {
         tell(format_args!("foldback: the job takes longer than its --timeout\n"));
         trace::print_stacks(&mark);
     });
     processes::kill_marked(&mark)?;
-    Ok(outcome?.code())
+    let outcome = outcome?;
+    // hydra's mpiexec tells all its proxies that a rank has failed. If a proxy has just gone, since its own
+    // ranks ended at the same time, SIGPIPE ends mpiexec before it can pass the status on.
+    let failure = outcome.is_by(Signal::SIGPIPE).then(|| rank::failure(&statuses)).flatten();
+    Ok(failure.unwrap_or(outcome.code()))
 }
 
 /// Asks for a line at the end of the job that says what was folded; or turns foldback off, also in

@@ -50,6 +50,11 @@ impl Outcome {
         };
         u8::try_from(code).unwrap_or(u8::MAX)
     }
+
+    /// Whether this signal ended the launcher.
+    pub fn is_by(&self, signal: Signal) -> bool {
+        matches!(self, Self::Exited(status) if status.signal() == Some(signal as i32))
+    }
 }
 
 /// Receives signals from here on, so that none of them leaves a lab behind.
