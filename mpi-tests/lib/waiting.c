@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
+#define _GNU_SOURCE
 #include "waiting.h"
+
+#include <dlfcn.h>
 
 #include "deviation.h"
 #include "program.h"
@@ -15,12 +18,35 @@ struct set {
 	struct waiting *waiting;
 };
 
-enum way { WAIT, TEST, WAITALL, TESTALL, WAITANY, TESTANY, WAITSOME, TESTSOME, GET_STATUS, WAYS };
+enum way {
+	WAIT,
+	TEST,
+	WAITALL,
+	TESTALL,
+	WAITANY,
+	TESTANY,
+	WAITSOME,
+	TESTSOME,
+	GET_STATUS,
+	GET_STATUS_ANY,
+	GET_STATUS_ALL,
+	GET_STATUS_SOME,
+	WAYS
+};
 
 static const char *const way_names[WAYS] = {
-    "MPI_Wait",	    "MPI_Test",	    "MPI_Waitall",
-    "MPI_Testall",  "MPI_Waitany",  "MPI_Testany",
-    "MPI_Waitsome", "MPI_Testsome", "MPI_Request_get_status",
+    "MPI_Wait",
+    "MPI_Test",
+    "MPI_Waitall",
+    "MPI_Testall",
+    "MPI_Waitany",
+    "MPI_Testany",
+    "MPI_Waitsome",
+    "MPI_Testsome",
+    "MPI_Request_get_status",
+    "MPI_Request_get_status_any",
+    "MPI_Request_get_status_all",
+    "MPI_Request_get_status_some",
 };
 
 void waiting_add(struct waiting *waiting, const struct waited *waited)
@@ -177,10 +203,59 @@ static void some(struct set *set, enum way way)
 	}
 }
 
+/* MPI-4.1 has these three; in headers of other MPIs they are not declared. */
+typedef int any_t(int, const MPI_Request *, int *, int *, MPI_Status *);
+typedef int all_t(int, const MPI_Request *, int *, MPI_Status *);
+typedef int some_t(int, const MPI_Request *, int *, int *, MPI_Status *);
+
+/* Asks until some are complete, which this does not change; then takes them. */
+static void ask(struct set *set, enum way way, void *function)
+{
+	MPI_Status *statuses = set->with_statuses ? set->statuses : MPI_STATUSES_IGNORE;
+	MPI_Status *status = set->with_statuses ? set->statuses : MPI_STATUS_IGNORE;
+	int indices[2 * WAITING_MOST], count = 0, flag = 0;
+
+	while (way == GET_STATUS_ANY && !flag)
+		((any_t *)function)(set->n, set->handles, indices, &flag, status);
+	while (way == GET_STATUS_ALL && !flag)
+		((all_t *)function)(set->n, set->handles, &flag, statuses);
+	while (way == GET_STATUS_SOME && !count)
+		((some_t *)function)(set->n, set->handles, &count, indices, statuses);
+	if (way == GET_STATUS_ANY)
+		count = 1;
+	for (int i = 0; way != GET_STATUS_ALL && i < count; i++) {
+		int at = indices[i];
+		MPI_Status said = set->statuses[i];
+
+		if (at < 0 || at >= set->n || !set->real[at])
+			fail("%s: says that request %d of %d is complete", way_names[way], at,
+			     set->n);
+		for (flag = 0; !flag;)
+			MPI_Test(&set->handles[at], &flag, MPI_STATUS_IGNORE);
+		completed(set, at, &said, way);
+	}
+	for (int i = 0; way == GET_STATUS_ALL && i < set->n; i++) {
+		MPI_Status said = set->statuses[i];
+
+		flag = 0;
+		MPI_Test(&set->handles[i], &flag, MPI_STATUS_IGNORE);
+		if (!flag)
+			fail("%s: request %d of %d is not complete", way_names[way], i, set->n);
+		if (set->real[i])
+			completed(set, i, &said, way);
+	}
+}
+
 static void finish(struct set *set, struct random *local)
 {
 	enum way way = (enum way)random_below(local, WAYS);
+	void *function = way > GET_STATUS ? dlsym(RTLD_DEFAULT, way_names[way]) : NULL;
 
+	for (int i = 0; i < set->n && function && deviation_get_status(); i++)
+		if (set->real[i] && set->what[i].persistent)
+			function = NULL;
+	if (way > GET_STATUS && !function)
+		way = WAITALL;
 	for (int i = 0; i < set->n && way == TESTALL && deviation_inactive(); i++)
 		if (set->real[i] && set->what[i].persistent)
 			way = WAITALL;
@@ -190,6 +265,13 @@ static void finish(struct set *set, struct random *local)
 	case TEST:
 	case GET_STATUS:
 		one_by_one(set, way, local);
+		break;
+	case GET_STATUS_ANY:
+	case GET_STATUS_ALL:
+	case GET_STATUS_SOME:
+		ask(set, way, function);
+		if (set->left)
+			some(set, WAITSOME);
 		break;
 	case WAITALL:
 	case TESTALL:

@@ -35,10 +35,14 @@ pub struct Abi {
     pub byte: Handle,
     /// `MPI_DATATYPE_NULL`.
     pub datatype_null: Handle,
+    /// `MPI_REQUEST_NULL`.
+    pub request_null: Handle,
     /// `MPI_IN_PLACE`.
     pub in_place: usize,
-    /// `MPI_STATUS_IGNORE`.
+    /// `MPI_STATUS_IGNORE` and `MPI_STATUSES_IGNORE`.
     pub status_ignore: usize,
+    /// Bytes of an `MPI_Status`.
+    pub status_size: usize,
     /// `MPI_ANY_SOURCE`.
     pub any_source: c_int,
     /// Bits of a handle that mean something.
@@ -81,8 +85,10 @@ impl Abi {
             errors_return: object(c"ompi_mpi_errors_return")?,
             byte: object(c"ompi_mpi_byte")?,
             datatype_null: object(c"ompi_mpi_datatype_null")?,
+            request_null: object(c"ompi_request_null")?,
             in_place: 1,
             status_ignore: 0,
+            status_size: 24,
             any_source: -1,
             handle_mask: usize::MAX,
             types: OnceLock::new(),
@@ -100,8 +106,10 @@ impl Abi {
             errors_return: 0x5400_0001,
             byte: 0x4c00_010d,
             datatype_null: 0x0c00_0000,
+            request_null: 0x2c00_0000,
             in_place: usize::MAX,
             status_ignore: 1,
+            status_size: 20,
             any_source: -2,
             handle_mask: u32::MAX as usize,
             types: OnceLock::new(),
@@ -119,8 +127,10 @@ impl Abi {
             errors_return: 0x143,
             byte: 0x247,
             datatype_null: 0x200,
+            request_null: 0x180,
             in_place: 1,
             status_ignore: 0,
+            status_size: 32,
             any_source: -1,
             handle_mask: usize::MAX,
             types: OnceLock::new(),

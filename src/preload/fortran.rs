@@ -288,7 +288,7 @@ bindings!(waitsome, (
 
 /// Functions that test: what is under way goes on, and then they do.
 macro_rules! tests {
-    ($($name:ident($($arg:ident: $type:ty),*);)*) => {$(
+    ($($name:ident($($arg:ident: $type:ty),* $(,)?);)*) => {$(
         bindings!($name, ($($arg: $type),*), |binding, $($arg: $type),*| {
             $(let _ = $arg;)*
             if Fortran::of(binding).is_some() {
@@ -305,6 +305,13 @@ tests! {
     testany(a: Integer, b: IntegerOut, c: IntegerOut, d: IntegerOut, e: Status, f: IntegerOut);
     testsome(a: Integer, b: IntegerOut, c: IntegerOut, d: IntegerOut, e: Status, f: IntegerOut);
     request_get_status(a: Integer, b: IntegerOut, c: Status, d: IntegerOut);
+    request_get_status_any(
+        a: Integer, b: Integer, c: IntegerOut, d: IntegerOut, e: Status, f: IntegerOut
+    );
+    request_get_status_all(a: Integer, b: Integer, c: IntegerOut, d: Status, e: IntegerOut);
+    request_get_status_some(
+        a: Integer, b: Integer, c: IntegerOut, d: IntegerOut, e: Status, f: IntegerOut
+    );
 }
 
 /// Starts a persistent collective that is folded.

@@ -7,6 +7,7 @@
 
 mod collectives;
 mod fortran;
+mod get_status;
 pub mod lifecycle;
 mod passed_on;
 mod waits;
