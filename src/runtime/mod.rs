@@ -299,6 +299,7 @@ impl Runtime {
                         self.run(running, config, call, &admitted, &communicator, passed)
                     }
                     Form::Nonblocking => {
+                        self.unless_revoked(call, &communicator)?;
                         let open = || self.requests.open(&self.mpi, request);
                         self.start(config, call, &admitted, &communicator, open)
                     }
@@ -388,7 +389,8 @@ impl Runtime {
     }
 
     /// Refuses a communicator that is revoked (ULFM), for good. Those who wait on it already are not
-    /// told: nor are they by Open MPI, but in jobs that may lose ranks, which foldback leaves alone.
+    /// told: nor are they by Open MPI, but in jobs that may lose ranks, which foldback leaves alone. Starts
+    /// of persistent collectives do not ask: the program may have freed the communicator.
     #[inline]
     fn unless_revoked(&self, call: &Call, communicator: &Communicator) -> Result<(), Reason> {
         if !self.mpi.is_revoked(call.comm) {
@@ -406,7 +408,6 @@ impl Runtime {
         communicator: &Arc<Communicator>,
         open: impl FnOnce() -> Open,
     ) -> Result<c_int, Reason> {
-        self.unless_revoked(call, communicator)?;
         let mut group = communicator.existing_group()?;
         let group = group.as_mut().ok_or(Reason::NotYet)?;
         // SAFETY: the program leaves its buffers alone until the request is complete.
