@@ -7,6 +7,7 @@ mod glibc;
 mod lab;
 mod library;
 mod output;
+mod progress;
 
 use std::process::ExitCode;
 

@@ -43,6 +43,10 @@ fn ok(arguments: &[&str], out: &Path) -> String {
     let output = bench(&all);
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{arguments:?}: {}\n{stdout}{stderr}", output.status);
+    // What a job says comes between the two.
+    let begins = stderr.lines().any(|line| line.starts_with("bench: round 1/1, "));
+    let ends = stderr.lines().any(|line| line.ends_with(" left"));
+    assert!(begins && ends, "no progress in: {stderr}");
     stdout
 }
 

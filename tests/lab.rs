@@ -155,6 +155,23 @@ fn a_signal_that_ends_a_rank_reaches_the_launcher() {
     assert!(said.contains("Segmentation fault (signal 11)"), "{output:?}");
 }
 
+#[test]
+fn progress_is_drawn_for_those_who_look_on() {
+    let name = format!("t{}", std::process::id());
+    let pid = std::process::id();
+    let up = format!("{FOLDBACK} lab up --name {name} --hosts 3 --lives-with {pid}");
+    let up = format!("stty cols 80; {up}; {FOLDBACK} lab down --name {name}");
+    let output = command("timeout")
+        .args([PATIENCE, "script", "-qec", &up, "/dev/null"])
+        .stdin(Stdio::null())
+        .output()
+        .expect("script is in bsdutils");
+    let drawn = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && drawn.contains("lab: ["), "{output:?}");
+    let unseen = foldback(&["lab", "run", "--private", "--hosts", "3", "--off", "--", "true"]);
+    assert!(unseen.status.success() && unseen.stderr.is_empty(), "{unseen:?}");
+}
+
 /// Open MPI 5's does so now and then; one that is stopped does so always.
 #[test]
 fn a_launcher_that_outlives_its_ranks_is_ended_with_their_status() {

@@ -10,6 +10,7 @@ use nix::mount::{MsFlags, mount};
 use super::registry::{self, Lab};
 use super::settings::{Rate, Settings};
 use super::{enter, faults, launch, netns, tool};
+use crate::progress::Progress;
 
 /// Makes a lab. If that fails, nothing of it is left.
 pub fn build(name: &str, hosts: usize, settings: &Settings) -> Result<Lab> {
@@ -32,14 +33,18 @@ fn assemble(lab: &mut Lab) -> Result<()> {
     launch::write_wrapper(lab)?;
     fs::write(lab.dir().join("hosts"), hosts_file(lab)).context("cannot write the hosts file")?;
 
+    let progress = Progress::new("lab", 2 * lab.hosts as u64);
     for host in lab.host_names() {
-        prepare_host(lab, &host)?;
+        progress.step(format_args!("making {host}"), || prepare_host(lab, &host))?;
     }
     netns::create(&lab.fabric_pin(), || tool::run("ip", &["-batch", "-"], &fabric_batch(lab)))?;
     for (index, host) in lab.host_names().enumerate() {
-        netns::inside(&lab.host_pin(&host), || configure_host(lab, index))
+        let configure = || netns::inside(&lab.host_pin(&host), || configure_host(lab, index));
+        progress
+            .step(format_args!("connecting {host}"), configure)
             .with_context(|| format!("host {host}"))?;
     }
+    drop(progress);
     if let Some(rate) = &lab.settings.rate {
         shape(lab, Some(rate))?;
     }

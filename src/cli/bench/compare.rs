@@ -226,18 +226,15 @@ fn measure_all(args: &Args) -> Result<(Samples, Folded)> {
     let columns = if args.overlap { overlap::COLUMNS } else { latency::COLUMNS };
     let mut samples = Samples::new(columns);
     let mut folded = Folded::default();
+    let progress = setting.progress(1);
     for round in 0..setting.repeats {
         for &hosts in &setting.hosts {
             for (mpi, mode) in setting.order(round) {
-                let rounds = setting.repeats;
-                tell(format_args!(
-                    "bench: round {}/{rounds}, {hosts} hosts, {mpi} {mode}: ",
-                    round + 1
-                ));
                 let program = programs.iter().find(|(of, _)| *of == mpi);
                 let program = &program.expect("one for each MPI").1;
-                let run = bench.run(&Job { mpi, program, arguments: &arguments, hosts, mode })?;
-                tell(format_args!("{:.1} s\n", run.seconds));
+                let job = Job { mpi, program, arguments: &arguments, hosts, mode };
+                let what = format_args!("{}, {hosts} hosts, {mpi} {mode}", setting.round(round));
+                let run = progress.step(what, || bench.run(&job))?;
                 folded.add(&run.folded);
                 samples.add(Of { round, mpi, hosts, mode }, &run.output, &run.folded)?;
             }

@@ -15,6 +15,7 @@ use super::setting::{Setting, comments, program};
 use super::{latency, samples};
 use crate::lab::launch::Mpi;
 use crate::output::{print, tell};
+use crate::progress::Progress;
 
 /// Measure what no fold can be faster than: a frame to a peer's hook and back
 ///
@@ -93,16 +94,20 @@ fn measure_all(args: &Args) -> Result<(Vec<Row>, Samples, Folded)> {
     let mut rows: Vec<Row> = WAYS.iter().map(|(name, text)| Row::new(name, text)).collect();
     let mut samples = Samples::new(latency::COLUMNS);
     let mut folded = Folded::default();
+    let progress = Progress::with_lines("bench", setting.repeats * (1 + setting.runs()));
     for round in 0..setting.repeats {
-        tell(format_args!("bench: round {}/{}\n", round + 1, setting.repeats));
-        let times = pingpong::measure(&arena.name, usize::try_from(args.iterations)?)?;
+        let iterations = usize::try_from(args.iterations)?;
+        let what = format_args!("{}, frames alone", setting.round(round));
+        let times = progress.step(what, || pingpong::measure(&arena.name, iterations))?;
         for (row, times) in rows.iter_mut().zip([times.send, times.hook, times.process]) {
             row.add(times);
         }
         for (mpi, mode) in setting.order(round) {
             let program = programs.iter().find(|(of, _)| *of == mpi);
             let program = &program.expect("one for each MPI").1;
-            let run = bench.run(&Job { mpi, program, arguments: &arguments, hosts: 2, mode })?;
+            let job = Job { mpi, program, arguments: &arguments, hosts: 2, mode };
+            let what = format_args!("{}, {mpi} {mode}", setting.round(round));
+            let run = progress.step(what, || bench.run(&job))?;
             folded.add(&run.folded);
             samples.add(Of { round, mpi, hosts: 2, mode }, &run.output, &run.folded)?;
         }

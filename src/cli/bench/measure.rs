@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
@@ -62,7 +61,6 @@ pub struct Run {
     /// What the program printed.
     pub output: String,
     pub folded: Folded,
-    pub seconds: f64,
 }
 
 impl<'a> Bench<'a> {
@@ -76,7 +74,6 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// It cannot be started, or fails.
     pub fn run(&self, job: &Job<'_>) -> Result<Run> {
-        let start = Instant::now();
         let (hosts, mode) = (job.hosts, job.mode);
         let own = std::env::current_exe().context("cannot find this executable")?;
         let stats = self.arena.scratch("stats.json");
@@ -104,7 +101,7 @@ impl<'a> Bench<'a> {
             job.mpi
         );
         let folded = folded.map_or_else(|| Ok(Folded::default()), |text| Folded::parse(&text))?;
-        Ok(Run { output, folded, seconds: start.elapsed().as_secs_f64() })
+        Ok(Run { output, folded })
     }
 }
 

@@ -197,20 +197,17 @@ fn measure_all(args: &Args, programs: &[(String, PathBuf)]) -> Result<(Vec<Sampl
     let bench = Bench::new(&arena, setting, args.lift);
     let mut samples = Vec::new();
     let mut folded = Folded::default();
+    let progress = setting.progress(programs.len());
     for round in 0..setting.repeats {
         for &hosts in &setting.hosts {
             for (name, program) in programs {
                 let arguments = args.arguments(name);
                 for (mpi, mode) in setting.order(round) {
-                    let rounds = setting.repeats;
-                    tell(format_args!(
-                        "bench: round {}/{rounds}, {hosts} hosts, {name}, {mpi} {mode}: ",
-                        round + 1
-                    ));
-                    let run = bench
-                        .run(&Job { mpi, program, arguments: &arguments, hosts, mode })
-                        .with_context(|| name.clone())?;
-                    tell(format_args!("{:.1} s\n", run.seconds));
+                    let job = Job { mpi, program, arguments: &arguments, hosts, mode };
+                    let round_of = setting.round(round);
+                    let what = format_args!("{round_of}, {hosts} hosts, {name}, {mpi} {mode}");
+                    let run =
+                        progress.step(what, || bench.run(&job)).with_context(|| name.clone())?;
                     let table = osu_table::parse(&run.output).with_context(|| name.clone())?;
                     folded.add(&run.folded);
                     let collective = osu_table::collective(name);

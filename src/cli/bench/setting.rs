@@ -8,6 +8,7 @@ use super::machine;
 use super::measure::Mode;
 use crate::lab::launch::Mpi;
 use crate::lab::settings::{Rate, Settings};
+use crate::progress::Progress;
 
 /// Options of every comparison.
 #[derive(clap::Args)]
@@ -76,6 +77,22 @@ impl Setting {
             runs.reverse();
         }
         runs
+    }
+
+    /// How many they are.
+    pub fn runs(&self) -> u64 {
+        2 * self.mpi.len() as u64
+    }
+
+    /// Progress of all rounds, with so many programs on each number of hosts.
+    pub fn progress(&self, programs: usize) -> Progress {
+        let jobs = self.runs() * self.hosts.len() as u64 * programs as u64;
+        Progress::with_lines("bench", self.repeats * jobs)
+    }
+
+    /// "round 2/3"
+    pub fn round(&self, round: u64) -> String {
+        format!("round {}/{}", round + 1, self.repeats)
     }
 
     /// Where it is measured and how, one fact a line.
