@@ -17,8 +17,6 @@ use crate::mpi::pmpi::Handle;
 
 /// Everyone's contribution, and what is to become of it here.
 pub struct Deposits {
-    /// Everyone's part.
-    pub from: *const u8,
     /// Where the parts are.
     pub image: Arc<Image>,
     /// Whose are folded.
@@ -34,11 +32,11 @@ pub struct Deposits {
 }
 
 impl Deposits {
-    /// Folds. Returns what MPI is to return.
+    /// Folds the parts that lie from `from` on. Returns what MPI is to return.
     ///
     /// # Safety
     /// The parts are there, and the buffer is the program's to be written.
-    pub unsafe fn fold(&self, mpi: &Mpi) -> c_int {
+    pub unsafe fn fold(&self, from: *const u8, mpi: &Mpi) -> c_int {
         if self.piece.is_empty() || self.ranks.is_empty() {
             return SUCCESS;
         }
@@ -46,29 +44,29 @@ impl Deposits {
         unsafe {
             match self.fold.by {
                 By::Own { op, element } | By::Kernel { op, element, .. } => {
-                    self.by_ourselves(op, element);
+                    self.by_ourselves(from, op, element);
                     SUCCESS
                 }
-                By::Mpi => self.by_mpi(mpi),
+                By::Mpi => self.by_mpi(from, mpi),
             }
         }
     }
 
     /// SAFETY of callers: as [`Deposits::fold`].
-    unsafe fn part(&self, rank: usize) -> &[u8] {
+    unsafe fn part(&self, from: *const u8, rank: usize) -> &[u8] {
         let start = self.image.part(rank).start + self.piece.start;
         // SAFETY: the caller's promise.
-        unsafe { std::slice::from_raw_parts(self.from.add(start), self.piece.len()) }
+        unsafe { std::slice::from_raw_parts(from.add(start), self.piece.len()) }
     }
 
     /// SAFETY of callers: as [`Deposits::fold`].
-    unsafe fn by_ourselves(&self, op: u8, element: u8) {
+    unsafe fn by_ourselves(&self, from: *const u8, op: u8, element: u8) {
         // SAFETY: a buffer of as many elements, which lie as they are sent, is no part of what came.
         unsafe {
             let into = std::slice::from_raw_parts_mut(self.to.cast::<u8>(), self.piece.len());
-            into.copy_from_slice(self.part(self.ranks.start));
+            into.copy_from_slice(self.part(from, self.ranks.start));
             for rank in self.ranks.clone().skip(1) {
-                fold(into, self.part(rank), op, element);
+                fold(into, self.part(from, rank), op, element);
             }
         }
     }
@@ -77,17 +75,17 @@ impl Deposits {
     /// lie, which is not aligned.
     ///
     /// SAFETY of callers: as [`Deposits::fold`].
-    unsafe fn by_mpi(&self, mpi: &Mpi) -> c_int {
+    unsafe fn by_mpi(&self, from: *const u8, mpi: &Mpi) -> c_int {
         const FAILED: c_int = 1;
         let ((op, datatype), shape) = (self.handles, self.fold.shape);
         let elements = || mpi.elements(datatype, shape, self.piece.len() / shape.size);
         let (Some(mut left), Some(mut right)) = (elements(), elements()) else { return FAILED };
         // SAFETY: the caller's promise; the MPI took the op on this type.
         unsafe {
-            let mut code = left.load(mpi, self.part(self.ranks.start));
+            let mut code = left.load(mpi, self.part(from, self.ranks.start));
             for rank in self.ranks.clone().skip(1) {
                 if code == SUCCESS {
-                    code = right.load(mpi, self.part(rank));
+                    code = right.load(mpi, self.part(from, rank));
                 }
                 if code == SUCCESS {
                     code = mpi.reduce(&left, &mut right, op);

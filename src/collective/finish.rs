@@ -2,38 +2,33 @@
 //! its end in any, but only here the real MPI is called, to unpack and to fold.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::ops::Range;
 
-use crate::collective::deposits::Deposits;
-use crate::collective::eligibility::Pair;
-use crate::collective::prepare::Prepared;
+use super::deposits::Deposits;
+use super::eligibility::Pair;
+use super::judge::Elements;
 use crate::mpi::Mpi;
-use crate::mpi::pmpi::Handle;
-use crate::mpi::types::{self, Shape};
+use crate::mpi::types;
 
 /// What MPI returns for success.
 pub const SUCCESS: c_int = 0;
 
-/// What is left to do when the group is done.
+/// What is left to do when the group is done, with what came.
 pub enum Finish {
     /// Nothing: the result is where it belongs.
     Done,
     /// Bytes to elements of the program's.
     Deliver {
-        /// Where the bytes are.
-        from: *const u8,
         /// What goes where.
         pieces: Vec<Piece>,
-        /// The buffer.
-        to: *mut c_void,
-        /// Type of its elements, as it was passed, and its shape.
-        datatype: (Handle, Shape),
+        /// The first element of the buffer; the count is of one piece, and not looked at.
+        to: Elements,
     },
     /// Keys back to pairs (MPI_MINLOC, MPI_MAXLOC).
     Pairs {
-        /// The keys.
-        from: *const u8,
+        /// Where the keys begin in what came.
+        at: usize,
         /// The buffer.
         to: *mut u8,
         /// Bytes of either.
@@ -55,64 +50,60 @@ pub struct Piece {
     pub count: usize,
 }
 
-impl Prepared {
-    /// Does what is left, once the operation is over. Returns what MPI is to return.
+impl Finish {
+    /// Does it, with what lies from `from` on. Returns what MPI is to return.
     ///
     /// # Safety
-    /// The job is over; the program's buffers are still there.
-    pub unsafe fn finish(self, mpi: &Mpi) -> c_int {
-        // SAFETY: the caller's promise.
-        let code = unsafe { self.bring(mpi) };
-        if let Some(copy) = self.type_copy {
-            mpi.free_type(copy);
-        }
-        code
-    }
-
-    /// SAFETY of callers: as [`Prepared::finish`].
-    unsafe fn bring(&self, mpi: &Mpi) -> c_int {
-        let mut code = SUCCESS;
-        match &self.finish {
-            Finish::Done => {}
-            Finish::Deliver { from, pieces, to, datatype: (datatype, shape) } => {
-                for piece in pieces.iter().filter(|piece| !piece.bytes.is_empty()) {
-                    let to = to.wrapping_byte_offset(piece.at * shape.extent);
-                    // SAFETY: `from` spans what came; the elements are the program's to be written.
-                    unsafe {
-                        let from = from.add(piece.bytes.start);
-                        if shape.contiguous {
-                            std::ptr::copy(from, to.cast(), piece.bytes.len());
-                        } else {
-                            let bytes = std::slice::from_raw_parts(from, piece.bytes.len());
-                            let result = mpi.unpack(bytes, to, piece.count, *datatype);
-                            code = if code == SUCCESS { result } else { code };
-                        }
-                    }
+    /// All that the plan says has come is there; the program's buffers are hers to be written.
+    pub unsafe fn bring(&self, from: *const u8, mpi: &Mpi) -> c_int {
+        match self {
+            Self::Done => SUCCESS,
+            Self::Deliver { pieces, to } => {
+                let mut code = SUCCESS;
+                for piece in pieces {
+                    // SAFETY: the caller's promise.
+                    let result = unsafe { deliver(piece, from, to, mpi) };
+                    code = if code == SUCCESS { result } else { code };
                 }
+                code
             }
-            Finish::Pairs { from, to, bytes, pair } => {
+            Self::Pairs { at, to, bytes, pair } => {
                 // SAFETY: `bytes` bytes of keys, and a buffer of as many pairs.
                 unsafe {
-                    let keys = std::slice::from_raw_parts(*from, *bytes);
+                    let keys = std::slice::from_raw_parts(from.add(*at), *bytes);
                     let pairs = std::slice::from_raw_parts_mut(*to, *bytes);
                     types::unkey(keys, pairs, *pair);
                 }
+                SUCCESS
             }
             // SAFETY: the image is there, and the buffer is the program's.
-            Finish::Fold(deposits) => code = unsafe { deposits.fold(mpi) },
+            Self::Fold(deposits) => unsafe { deposits.fold(from, mpi) },
         }
-        code
     }
+}
 
-    /// For a call that returns before [`Prepared::finish`]: the program may free its datatype
-    /// meanwhile.
-    pub fn keep_type(&mut self, mpi: &Mpi) {
-        if let Finish::Deliver { datatype: (datatype, shape), .. } = &mut self.finish
-            && !shape.contiguous
-            && let Some(copy) = mpi.copy_type(*datatype)
-        {
-            *datatype = copy;
-            self.type_copy = Some(copy);
-        }
+/// What the program has no room for is left out, and said.
+///
+/// SAFETY of callers: as [`Finish::bring`].
+unsafe fn deliver(piece: &Piece, from: *const u8, to: &Elements, mpi: &Mpi) -> c_int {
+    let Elements { data, datatype, shape, .. } = *to;
+    let room = piece.count * shape.size;
+    let bytes = piece.bytes.len().min(room);
+    if bytes == 0 {
+        return if piece.bytes.is_empty() { SUCCESS } else { mpi.truncated() };
     }
+    let data = data.wrapping_byte_offset(piece.at * shape.extent);
+    // SAFETY: `from` spans what came; the elements are the program's to be written.
+    let code = unsafe {
+        let from = from.add(piece.bytes.start);
+        if shape.contiguous {
+            std::ptr::copy(from, data.cast(), bytes);
+            SUCCESS
+        } else {
+            let count = bytes / shape.size;
+            let packed = std::slice::from_raw_parts(from, count * shape.size);
+            mpi.unpack(packed, data, count, datatype)
+        }
+    };
+    if code == SUCCESS && bytes < piece.bytes.len() { mpi.truncated() } else { code }
 }

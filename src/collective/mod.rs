@@ -1,21 +1,34 @@
 //! Collective calls: what a program asks for, whether it can be folded, and what becomes of its buffers.
 //!
-//! [`Call`] is a call as it came, whichever the language and the form. [`eligibility`] says whether it
-//! may be folded, [`refusal`] whether this rank's MPI refuses it, [`prepare`] turns it into a job for the
-//! group, [`finish`] brings what came of that to where the program wants it.
+//! [`Call`] is a call as it came, whichever the language and the form.
+//!
+//! ```text
+//! Call ─▶ admit ─▶ judge ─▶ plan::fit ─▶ plan::plan ─▶ staging ─▶ Job of the group ─▶ finish
+//!         all      this     all ranks    ║
+//!         ranks    rank     alike        ║ from here on nothing goes back to the real MPI
+//!         alike    alone
+//! ```
+//!
+//! [`admit`] and [`plan::fit`] say whether the call may be folded, alike on all ranks; [`judge`] whether its
+//! arguments are right on this one, where the real MPI may refuse them alone.
 
+pub mod admit;
+mod counts;
 pub mod deposits;
 pub mod eligibility;
 pub mod finish;
-pub mod prepare;
+pub mod judge;
+pub mod plan;
 mod reductions;
-pub mod refusal;
+mod refusal;
+pub mod staging;
 
 use std::ffi::{c_int, c_void};
 
 use serde::{Deserialize, Serialize};
 
 use crate::mpi::pmpi::Handle;
+pub use counts::Counts;
 
 macro_rules! collectives {
     ($($name:ident,)*) => {
@@ -126,17 +139,6 @@ impl Side {
     pub fn each(data: *const c_void, counts: Counts, datatype: Handle) -> Self {
         Self { data: data.cast_mut(), count: 0, counts: Some(counts), datatype }
     }
-}
-
-/// Arrays with an element for each rank: of `int`, or in the large forms of MPI_Count and MPI_Aint.
-#[derive(Clone, Copy)]
-pub struct Counts {
-    /// Elements.
-    pub counts: *const c_void,
-    /// Where they begin, in elements; null: one after the other.
-    pub displs: *const c_void,
-    /// 64 bits each.
-    pub wide: bool,
 }
 
 /// A call of a collective, in any form.

@@ -1,28 +1,20 @@
-//! Jobs of reductions. What the kernel folds goes out as it is, or as keys; of all else every rank's part
+//! Plans of reductions. What the kernel folds goes out as it is, or as keys; of all else every rank's part
 //! is brought together, as in a gather, and folded afterwards.
-#![allow(unsafe_code)]
 
-use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::admit::{Admitted, datatype_number};
 use super::deposits::Deposits;
-use super::eligibility::{By, Pair, Reduction, bounded, size, who};
+use super::eligibility::{By, Reduction, bounded, size, who};
 use super::finish::{Finish, Piece};
-use super::prepare::{Made, Make, datatype_number, elements, job, small};
+use super::judge::{Elements, Ends};
+use super::plan::{Fit, Kernel, Plan, Sink, Source, moves, small};
 use super::{Call, Collective, Form};
-use crate::group::{Image, Job, Pattern};
+use crate::group::{Group, Image, Pattern};
 use crate::mpi::Mpi;
-use crate::mpi::types::{self, Class};
+use crate::mpi::types::Class;
 use crate::stats::{Message, Reason};
-
-/// What a reduction does with the data, in terms of the kernel's folds.
-#[derive(Clone, Copy)]
-struct Kernel {
-    op: u8,
-    element: u8,
-    pair: Option<Pair>,
-}
 
 /// The reduction of `count` elements, if it is one that is folded.
 ///
@@ -64,204 +56,157 @@ pub(super) fn reduction(
     Ok(Reduction { by, bytes, shape })
 }
 
-impl Make<'_> {
-    /// All reductions.
-    ///
-    /// SAFETY of callers: as [`super::prepare::prepare`].
-    pub(super) unsafe fn reduction(&mut self, most: usize) -> Made {
-        let (call, me) = (self.call, self.me);
-        let fold = self.admitted.fold.ok_or(Reason::Argument)?;
-        let root = match call.collective {
-            Collective::Reduce => Some(self.root()?),
-            _ => None,
-        };
-        let kernel = match fold.by {
-            By::Kernel { op, element, pair } => Some(Kernel { op, element, pair }),
-            // What is longer than can be deposited is folded by shards, in user space too.
-            By::Own { op, element } if self.is_for_shards(&fold)? => {
-                Some(Kernel { op, element, pair: None })
+/// What of a reduction goes through the group.
+///
+/// # Errors
+/// As [`super::plan::fit`].
+pub(super) fn fit(
+    collective: Collective,
+    fold: Reduction,
+    most: usize,
+    ends: &Ends,
+    group: &mut Group,
+) -> Result<Fit, Reason> {
+    let bytes = match collective {
+        Collective::Scan | Collective::Exscan => {
+            return small(group.even_image(fold.bytes), most).map(Fit::Parts);
+        }
+        // How many elements there are is known only now.
+        Collective::Reduce_scatter | Collective::Reduce_scatter_block => {
+            let element = fold.by.bytes(fold.shape);
+            let count = ends.brings.map_or(0, |brings| brings.count);
+            bounded(count.checked_mul(element).ok_or(Reason::TooLarge)?, most)?
+        }
+        _ => fold.bytes,
+    };
+    match fold.by {
+        By::Kernel { op, element, pair } => Ok(Fit::Folded(bytes, Kernel { op, element, pair })),
+        // What is longer than can be deposited is folded by shards, in user space too.
+        By::Own { op, element } if is_for_shards(collective, bytes, ends.ranks, group) => {
+            Ok(Fit::Folded(bytes, Kernel { op, element, pair: None }))
+        }
+        By::Own { .. } | By::Mpi => one_chunk(bytes, most, ends.ranks, group).map(Fit::Parts),
+    }
+}
+
+/// Whether a fold in user space is too long for one chunk, and can go by shards.
+fn is_for_shards(collective: Collective, bytes: usize, ranks: usize, group: &Group) -> bool {
+    let one = usize::from(group.place.chunk_bytes);
+    let to_all = matches!(collective, Collective::Allreduce | Collective::Reduce_scatter_block);
+    to_all && group.has_shards && bytes.saturating_mul(ranks) > one
+}
+
+/// Parts of `bytes` bytes of every rank, if all of them fit into one chunk.
+fn one_chunk(
+    bytes: usize,
+    most: usize,
+    ranks: usize,
+    group: &mut Group,
+) -> Result<Arc<Image>, Reason> {
+    // Before there is an image for it.
+    bounded(bytes.checked_mul(ranks).ok_or(Reason::TooLarge)?, most)?;
+    let chunk = usize::from(group.place.chunk_bytes);
+    small(group.even_image(bytes), most.min(chunk))
+}
+
+/// The plan of a reduction that fits. Panics if `fit` is of no reduction.
+pub(super) fn plan(call: &Call, admitted: &Admitted, ends: &Ends, fit: Fit) -> Plan {
+    match (fit, ends.brings, admitted.fold) {
+        (Fit::Folded(bytes, kernel), Some(brings), Some(fold)) => match call.collective {
+            Collective::Reduce_scatter | Collective::Reduce_scatter_block => {
+                fold_and_scatter(ends, brings, bytes, kernel, fold.by.bytes(fold.shape))
             }
-            By::Own { .. } | By::Mpi => None,
+            _ => fold_whole(ends, brings, bytes, kernel),
+        },
+        (Fit::Parts(image), Some(brings), Some(fold)) => deposit(call, fold, ends, brings, image),
+        _ => unreachable!("a fit of no reduction"),
+    }
+}
+
+/// Allreduce and Reduce of what the kernel folds.
+fn fold_whole(ends: &Ends, brings: Elements, bytes: usize, kernel: Kernel) -> Plan {
+    let pattern = ends.root.map_or(Pattern::FoldToAll, Pattern::FoldToRoot);
+    let Kernel { op, element, pair } = kernel;
+    let (source, sink) = match (pair, ends.gets) {
+        (None, None) => (Source::Elements(brings), Sink::Nothing),
+        (None, Some(gets)) => (Source::Elements(brings), Sink::Straight(gets.data)),
+        (Some(pair), gets) => {
+            let finish = gets.map_or(Finish::Done, |gets| Finish::Pairs {
+                at: 0,
+                to: gets.data.cast(),
+                bytes,
+                pair,
+            });
+            (Source::Keys(brings.data, pair), Sink::OverKeys(finish))
+        }
+    };
+    Plan { pattern, op, element, bytes, source, sink }
+}
+
+/// Which bytes of all parts are ours, of elements of `element` bytes.
+fn mine(ends: &Ends, element: usize) -> Range<usize> {
+    let count = |rank| ends.parts.of(rank).1 * element;
+    let before = (0..ends.rank).map(count).sum();
+    before..before + count(ends.rank)
+}
+
+/// Both kinds of Reduce_scatter: everything goes to everyone, folded, and each takes its own.
+fn fold_and_scatter(
+    ends: &Ends,
+    brings: Elements,
+    bytes: usize,
+    kernel: Kernel,
+    element: usize,
+) -> Plan {
+    let Kernel { op, pair, .. } = kernel;
+    let mine = mine(ends, element);
+    let finish = match (pair, ends.gets) {
+        (_, None) => Finish::Done,
+        (Some(pair), Some(to)) => {
+            Finish::Pairs { at: mine.start, to: to.data.cast(), bytes: mine.len(), pair }
+        }
+        (None, Some(to)) => {
+            let pieces = vec![Piece { bytes: mine, at: 0, count: to.count }];
+            Finish::Deliver { pieces, to }
+        }
+    };
+    let source = match pair {
+        Some(pair) => Source::Keys(brings.data, pair),
+        None => Source::Elements(brings),
+    };
+    let (pattern, sink) = (Pattern::FoldToAll, Sink::Staged(bytes, finish));
+    Plan { pattern, op, element: kernel.element, bytes, source, sink }
+}
+
+/// Brings everyone's part together, at the root if there is one, and has folded there what each gets.
+fn deposit(call: &Call, fold: Reduction, ends: &Ends, brings: Elements, image: Arc<Image>) -> Plan {
+    let pattern = match ends.root {
+        Some(root) => Pattern::GatherToRoot(root, Arc::clone(&image)),
+        None => Pattern::GatherToAll(Arc::clone(&image)),
+    };
+    let bytes = image.part(ends.rank).len();
+    let source = Source::Elements(brings);
+    let Some(gets) = ends.gets else {
+        // Everyone's part comes all the same where there is no root.
+        let sink = match ends.root {
+            Some(_) => Sink::Nothing,
+            None => Sink::Staged(image.bytes(), Finish::Done),
         };
-        // SAFETY: the caller's promise, here and below.
-        unsafe {
-            match call.collective {
-                Collective::Allreduce | Collective::Reduce => match kernel {
-                    Some(kernel) => self.fold(root, fold.bytes, kernel),
-                    None => {
-                        let image = self.one_chunk(fold.bytes, most)?;
-                        self.deposit(fold, image, 0..self.ranks, 0..fold.bytes, root)
-                    }
-                },
-                Collective::Reduce_scatter => {
-                    let counts = call.recv.counts.ok_or(Reason::Argument)?;
-                    self.reduce_scatter(fold, kernel, most, |rank| counts.count(rank))
-                }
-                Collective::Reduce_scatter_block => {
-                    self.reduce_scatter(fold, kernel, most, |_| call.recv.count)
-                }
-                _ => {
-                    let image = small(self.group.even_image(fold.bytes), most)?;
-                    let ranks = 0..me + usize::from(call.collective == Collective::Scan);
-                    // Rank 0 gets nothing of an Exscan, and may have no buffer for it.
-                    let nowhere = ranks.is_empty() && call.recv.data.is_null();
-                    let piece = if nowhere { 0..0 } else { 0..fold.bytes };
-                    self.deposit(fold, image, ranks, piece, None)
-                }
-            }
+        return moves(pattern, bytes, source, sink);
+    };
+    let ranks = match call.collective {
+        Collective::Scan => 0..ends.rank + 1,
+        Collective::Exscan => 0..ends.rank,
+        _ => 0..ends.ranks,
+    };
+    let piece = match call.collective {
+        Collective::Reduce_scatter | Collective::Reduce_scatter_block => {
+            mine(ends, fold.shape.size)
         }
-    }
-
-    /// Whether a fold in user space is too long for one chunk, and can go by shards.
-    fn is_for_shards(&self, fold: &Reduction) -> Result<bool, Reason> {
-        let call = self.call;
-        let all = match call.collective {
-            Collective::Allreduce => fold.bytes,
-            Collective::Reduce_scatter_block => {
-                fold.bytes.checked_mul(self.ranks).ok_or(Reason::TooLarge)?
-            }
-            _ => return Ok(false),
-        };
-        let one = usize::from(self.group.place.chunk_bytes);
-        Ok(self.group.has_shards && all.saturating_mul(self.ranks) > one)
-    }
-
-    /// Parts of `bytes` bytes of every rank, if all of them fit into one chunk.
-    fn one_chunk(&mut self, bytes: usize, most: usize) -> Result<Arc<Image>, Reason> {
-        // Before there is an image for it.
-        bounded(bytes.checked_mul(self.ranks).ok_or(Reason::TooLarge)?, most)?;
-        let chunk = usize::from(self.group.place.chunk_bytes);
-        small(self.group.even_image(bytes), most.min(chunk))
-    }
-
-    /// Send and receive buffers of a reduction, `recv` where this rank gets something.
-    fn ends(&self, receives: bool) -> Result<(*const u8, *mut u8), Reason> {
-        let (send, recv) = (self.call.send.data, self.call.recv.data);
-        // MPI_BOTTOM, which a datatype of the program's may be made for.
-        let bottom = self.mpi.abi.datatype(self.call.recv.datatype).is_none();
-        let nothing = |data: *mut c_void| data.is_null() && !bottom;
-        if !receives {
-            let wrong = nothing(send) || self.is_in_place(send);
-            return if wrong { Err(Reason::Argument) } else { Ok((send.cast(), recv.cast())) };
-        }
-        if nothing(send) || nothing(recv) || self.is_in_place(recv) {
-            return Err(Reason::Argument);
-        }
-        if self.is_in_place(send) {
-            return Ok((recv.cast_const().cast(), recv.cast()));
-        }
-        Ok((send.cast(), recv.cast()))
-    }
-
-    /// Allreduce and Reduce of what the kernel folds.
-    unsafe fn fold(&mut self, root: Option<usize>, bytes: usize, kernel: Kernel) -> Made {
-        let receives = root.is_none_or(|root| root == self.me);
-        let pattern = root.map_or(Pattern::FoldToAll, Pattern::FoldToRoot);
-        let (mut send, mut recv) = self.ends(receives)?;
-        let mut finish = Finish::Done;
-        if let Some(pair) = kernel.pair {
-            // SAFETY: a buffer of that many bytes.
-            let pairs = unsafe { std::slice::from_raw_parts(send, bytes) };
-            self.staging.push(types::keys(pairs, pair));
-            let keys = self.staging.last_mut().map_or(std::ptr::null_mut(), Vec::as_mut_ptr);
-            if receives {
-                finish = Finish::Pairs { from: keys, to: recv, bytes, pair };
-            }
-            (send, recv) = (keys, keys);
-        }
-        let Kernel { op, element, .. } = kernel;
-        Ok((Job { pattern, op, element, bytes, send, recv }, finish))
-    }
-
-    /// Both kinds: everything goes to everyone, folded or not, and each takes its own.
-    unsafe fn reduce_scatter(
-        &mut self,
-        fold: Reduction,
-        kernel: Option<Kernel>,
-        most: usize,
-        count: impl Fn(usize) -> i64,
-    ) -> Made {
-        let element = fold.by.bytes(fold.shape);
-        let (mut all, mut mine) = (0usize, 0..0);
-        for rank in 0..self.ranks {
-            let bytes = size(count(rank), element)?;
-            if rank == self.me {
-                mine = all..all + bytes;
-            }
-            all = all.checked_add(bytes).ok_or(Reason::TooLarge)?;
-        }
-        let all = bounded(all, most)?;
-        let Some(kernel) = kernel else {
-            let image = self.one_chunk(all, most)?;
-            let (ranks, fold) = (0..self.ranks, Reduction { bytes: all, ..fold });
-            // SAFETY: the caller's promise.
-            return unsafe { self.deposit(fold, image, ranks, mine, None) };
-        };
-        // The send buffer (in place: the receive buffer) has it all.
-        let (send, recv) = self.ends_of_scatter(&mine)?;
-        if send.is_null() {
-            return Err(Reason::Argument);
-        }
-        let (mut source, into) = (send, self.stage(all));
-        let count = mine.len() / element.max(1);
-        let finish = match kernel.pair {
-            None => Finish::Deliver {
-                from: into,
-                pieces: vec![Piece { bytes: mine, at: 0, count }],
-                to: recv.cast(),
-                datatype: (self.call.recv.datatype, fold.shape),
-            },
-            Some(pair) => {
-                // SAFETY: a buffer of that many bytes.
-                let pairs = unsafe { std::slice::from_raw_parts(send, all) };
-                self.staging.push(types::keys(pairs, pair));
-                source = self.staging.last().map_or(send, |keys| keys.as_ptr());
-                let from = into.wrapping_add(mine.start);
-                Finish::Pairs { from, to: recv, bytes: mine.len(), pair }
-            }
-        };
-        let (pattern, Kernel { op, element, .. }) = (Pattern::FoldToAll, kernel);
-        Ok((Job { pattern, op, element, bytes: all, send: source, recv: into }, finish))
-    }
-
-    /// A rank that gets nothing may have no buffer for it.
-    fn ends_of_scatter(&self, mine: &Range<usize>) -> Result<(*const u8, *mut u8), Reason> {
-        if mine.is_empty() && !self.is_in_place(self.call.send.data) {
-            return Ok((self.call.send.data.cast_const().cast(), std::ptr::null_mut()));
-        }
-        self.ends(true)
-    }
-
-    /// Brings everyone's part together, at the root if there is one, and has `piece` of those of `ranks`
-    /// folded.
-    unsafe fn deposit(
-        &mut self,
-        fold: Reduction,
-        image: Arc<Image>,
-        ranks: Range<usize>,
-        piece: Range<usize>,
-        root: Option<usize>,
-    ) -> Made {
-        let Call { recv, op, .. } = self.call;
-        let receives = root.is_none_or(|root| root == self.me);
-        let count = elements((fold.bytes / fold.shape.size.max(1)) as i64)?;
-        let (send, to) = match root {
-            Some(_) => self.ends(receives)?,
-            None => self.ends_of_scatter(&piece)?,
-        };
-        let data = send.cast_mut().cast();
-        // SAFETY: the caller's promise.
-        let from = unsafe { self.gathered_as(data, count, (recv.datatype, fold.shape))? };
-        let pattern = match root {
-            Some(root) => Pattern::GatherToRoot(root, Arc::clone(&image)),
-            None => Pattern::GatherToAll(Arc::clone(&image)),
-        };
-        if !receives {
-            return Ok((job(pattern, fold.bytes, from, std::ptr::null_mut()), Finish::Done));
-        }
-        let into = self.stage(image.bytes());
-        let (to, handles) = (to.cast(), (*op, recv.datatype));
-        let deposits = Deposits { from: into, image, ranks, piece, to, fold, handles };
-        Ok((job(pattern, fold.bytes, from, into), Finish::Fold(deposits)))
-    }
+        _ => 0..bytes,
+    };
+    let (all, fold) = (image.bytes(), Reduction { bytes, ..fold });
+    let (to, handles) = (gets.data, (call.op, gets.datatype));
+    let deposits = Deposits { image, ranks, piece, to, fold, handles };
+    moves(pattern, bytes, source, Sink::Staged(all, Finish::Fold(deposits)))
 }

@@ -18,6 +18,8 @@ use crate::stats::Reason;
 
 /// Tag of messages that this process sends itself to copy; lower ones complete requests.
 const COPY_TAG: c_int = 32_767;
+/// What is returned where the MPI could not even be asked.
+const FAILED: c_int = 1;
 
 /// The real MPI of this process, recognised.
 pub struct Mpi {
@@ -284,6 +286,9 @@ impl Mpi {
 
     /// Packs `count` elements at `data` into bytes, in type-map order, without gaps.
     ///
+    /// # Errors
+    /// What the MPI returned.
+    ///
     /// # Safety
     /// `data`, `count` and `datatype` are what the program handed to MPI for reading.
     pub unsafe fn pack(
@@ -292,18 +297,21 @@ impl Mpi {
         count: usize,
         datatype: Handle,
         bytes: usize,
-    ) -> Option<Vec<u8>> {
+    ) -> Result<Vec<u8>, c_int> {
         let mut packed = vec![0u8; bytes];
         if data.is_null() {
             let (into, length) = (packed.as_mut_ptr().cast(), bytes);
             // SAFETY: the caller's promise; the buffer has `length` bytes.
             let code = unsafe { self.copy((data, count, datatype), (into, length, self.abi.byte)) };
-            return (code == 0).then_some(packed);
+            return if code == 0 { Ok(packed) } else { Err(code) };
         }
-        let (length, count) = (c_int::try_from(bytes).ok()?, c_int::try_from(count).ok()?);
-        let mut position = 0;
         // Any communicator will do where all ranks are of one kind. The program's may be gone by now.
-        let comm = self.private_self()?;
+        let (Ok(length), Ok(count), Some(comm)) =
+            (c_int::try_from(bytes), c_int::try_from(count), self.private_self())
+        else {
+            return Err(FAILED);
+        };
+        let mut position = 0;
         // SAFETY: the caller's promise; the buffer has `length` bytes.
         let code = unsafe {
             (self.pmpi.pack)(
@@ -316,7 +324,35 @@ impl Mpi {
                 comm,
             )
         };
-        (code == 0 && position == length).then_some(packed)
+        match code {
+            0 if position == length => Ok(packed),
+            0 => Err(FAILED),
+            code => Err(code),
+        }
+    }
+
+    /// What this MPI returns where more came than there is room for (MPI_ERR_TRUNCATE): found by having it
+    /// happen. Open MPI does not mind in messages to oneself, MPICH 5 not in collectives of one process.
+    #[cold]
+    pub fn truncated(&self) -> c_int {
+        let (from, mut to, byte) = ([0u8; 2], 0u8, self.abi.byte);
+        let (from, to) = (from.as_ptr().cast(), (&raw mut to).cast());
+        // SAFETY: two bytes to send, of which there is room for one.
+        let code = unsafe { self.copy((from, 2, byte), (to, 1, byte)) };
+        if code != 0 {
+            return code;
+        }
+        let (Some(comm), _alone) = (self.private_self(), self.alone()) else { return FAILED };
+        // SAFETY: likewise.
+        let code = unsafe { (self.pmpi.allgather)(from, 2, byte, to, 1, byte, comm) };
+        if code == 0 { FAILED } else { code }
+    }
+
+    /// Has the communicator's error handler see to an error.
+    #[cold]
+    pub fn handle_error(&self, comm: Handle, code: c_int) {
+        // SAFETY: the program's communicator.
+        unsafe { (self.pmpi.comm_call_errhandler)(comm, code) };
     }
 
     /// The reverse of [`Mpi::pack`].
@@ -354,7 +390,6 @@ impl Mpi {
         (from, from_count, from_type): (*const c_void, usize, Handle),
         (to, to_count, to_type): (*mut c_void, usize, Handle),
     ) -> c_int {
-        const FAILED: c_int = 1;
         let (Ok(from_count), Ok(to_count), Some(comm)) =
             (c_int::try_from(from_count), c_int::try_from(to_count), self.private_self())
         else {

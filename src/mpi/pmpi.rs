@@ -78,6 +78,7 @@ pmpi! {
     group_free = c"PMPI_Group_free"(Out);
     comm_dup = c"PMPI_Comm_dup"(Handle, Out);
     comm_set_errhandler = c"PMPI_Comm_set_errhandler"(Handle, Handle);
+    comm_call_errhandler = c"PMPI_Comm_call_errhandler"(Handle, c_int);
     comm_create_keyval = c"PMPI_Comm_create_keyval"(CopyFn, DeleteFn, *mut c_int, *mut c_void);
     comm_set_attr = c"PMPI_Comm_set_attr"(Handle, c_int, *mut c_void);
     type_size = c"PMPI_Type_size"(Handle, *mut c_int);

@@ -4,9 +4,9 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::Mpi;
 use super::pmpi::Handle;
 use super::types::{Op, Shape, TYPES};
+use super::{FAILED, Mpi};
 
 /// What is known of predefined ops on predefined types, by the numbers of both.
 pub struct Accepted([[AtomicU8; Op::NUMBERS]; TYPES.len()]);
@@ -102,9 +102,6 @@ impl Mpi {
     }
 }
 
-/// What is returned where the MPI could not even be asked.
-const FAILED: c_int = 1;
-
 impl Elements {
     /// Takes elements over that are packed. Panics if they are not as many.
     pub fn load(&mut self, mpi: &Mpi, packed: &[u8]) -> c_int {
@@ -133,8 +130,8 @@ impl Elements {
                 return 0;
             }
             match mpi.pack(self.data, self.count, self.datatype, bytes) {
-                Some(packed) => mpi.unpack(&packed, to, self.count, self.datatype),
-                None => FAILED,
+                Ok(packed) => mpi.unpack(&packed, to, self.count, self.datatype),
+                Err(code) => code,
             }
         }
     }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
 
-use crate::collective::prepare::Prepared;
+use crate::collective::staging::Prepared;
 use crate::mpi::Mpi;
 use crate::runtime::Communicator;
 

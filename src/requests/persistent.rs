@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Open, PERSISTENT_TAGS, Requests};
-use crate::collective::prepare::Admitted;
+use crate::collective::admit::Admitted;
+use crate::collective::judge::{Ends, judge};
+use crate::collective::plan::Fit;
 use crate::collective::{Call, Side};
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
@@ -25,6 +27,10 @@ pub struct Persistent {
     pub call: Call,
     /// What may be said of that without its group.
     pub admitted: Admitted,
+    /// Its ends on this rank.
+    pub ends: Ends,
+    /// What goes through the group.
+    pub fit: Fit,
     /// And for the statistics.
     pub message: Message,
     /// Its group.
@@ -82,8 +88,8 @@ impl Requests {
     pub unsafe fn add_persistent(
         &self,
         mpi: &Mpi,
-        (rank, mut call): (usize, Call),
-        (admitted, message): (Admitted, Message),
+        (mut call, place): (Call, (usize, usize)),
+        (admitted, fit, message): (Admitted, Fit, Message),
         group: Arc<Communicator>,
         request: *mut c_void,
     ) {
@@ -92,7 +98,7 @@ impl Requests {
             // The program may free its datatypes as soon as this returns; mpi4py lets go of its arrays too.
             if let Some(counts) = &mut side.counts {
                 // SAFETY: the program's arrays, with an element for each rank.
-                let (copy, array) = unsafe { counts.copy(mpi.size(call.comm)) };
+                let (copy, array) = unsafe { counts.copy(place.1) };
                 *counts = copy;
                 arrays.push(array);
             }
@@ -103,13 +109,16 @@ impl Requests {
                 types.push(copy);
             }
         };
-        let (send, recv) = call.significant(rank, mpi.abi.in_place);
+        let (send, recv) = call.significant(place.0, mpi.abi.in_place);
         if send {
             own(&mut call.send);
         }
         if recv {
             own(&mut call.recv);
         }
+        // SAFETY: the program's call, with copies of what it may free.
+        let judged = unsafe { judge(mpi, &call, admitted.shape(), place) };
+        let Ok(ends) = judged else { super::no_request(mpi) };
         let mut table = self.persistent.lock();
         let used = |tag: &c_int| table.values().any(|persistent| persistent.tag == *tag);
         let tag = PERSISTENT_TAGS.clone().find(|tag| !used(tag));
@@ -121,10 +130,10 @@ impl Requests {
         let (true, Some(tag)) = (made, tag) else { super::no_request(mpi) };
         // SAFETY: just written.
         let handle = unsafe { mpi.abi.request_at(request, 0) };
-        table.insert(
-            handle,
-            Arc::new(Persistent { call, admitted, message, group, tag, types, _arrays: arrays }),
-        );
+        let _arrays = arrays;
+        let persistent =
+            Persistent { call, admitted, ends, fit, message, group, tag, types, _arrays };
+        table.insert(handle, Arc::new(persistent));
         self.persistent.count.store(table.len(), Ordering::Relaxed);
     }
 

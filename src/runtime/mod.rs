@@ -13,9 +13,11 @@ use std::time::{Duration, Instant};
 
 use log::Level;
 
+use crate::collective::admit::{Admitted, admit};
 use crate::collective::finish::SUCCESS;
-use crate::collective::prepare::{Admitted, admit, prepare};
-use crate::collective::refusal::is_refused;
+use crate::collective::judge::{Ends, judge};
+use crate::collective::plan::{Plan, fit, plan};
+use crate::collective::staging::prepare;
 use crate::collective::{Call, Form};
 use crate::config::{Config, Report, fault_tolerance};
 use crate::group::Group;
@@ -96,6 +98,9 @@ impl Hasher for HandleHasher {
 
 /// What is known of a communicator.
 pub struct Communicator {
+    /// Our rank, and of how many.
+    rank: usize,
+    size: usize,
     /// Why it is left to MPI, for good.
     declined: OnceLock<Reason>,
     calls: AtomicU32,
@@ -106,8 +111,14 @@ pub struct Communicator {
 }
 
 impl Communicator {
-    fn new(declined: Option<Reason>, group: Option<Box<Group>>) -> Self {
+    fn new(
+        (rank, size): (usize, usize),
+        declined: Option<Reason>,
+        group: Option<Box<Group>>,
+    ) -> Self {
         Self {
+            rank,
+            size,
             declined: declined.map_or_else(OnceLock::new, OnceLock::from),
             calls: AtomicU32::new(0),
             persistent: AtomicU32::new(0),
@@ -204,10 +215,11 @@ impl Runtime {
             log::warn!("everything is passed through: no communicators of our own");
             return;
         };
+        let place = (rank, self.mpi.size(world));
         let (communicator, no_group) = match set_up(&self.process(nothing), world) {
             Ok(group) => {
                 log::info!("MPI_COMM_WORLD has a group of {} ranks", group.place.layout.ranks());
-                (Communicator::new(None, Some(Box::new(group))), None)
+                (Communicator::new(place, None, Some(Box::new(group))), None)
             }
             Err(why) => {
                 if rank == 0 {
@@ -215,7 +227,7 @@ impl Runtime {
                     let level = if why == ONE_HOST { Level::Info } else { Level::Warn };
                     log::log!(level, "MPI_COMM_WORLD is left to MPI: {why}");
                 }
-                (Communicator::new(Some(Reason::NoGroup), None), Some(why))
+                (Communicator::new(place, Some(Reason::NoGroup), None), Some(why))
             }
         };
         self.write().insert(world, Arc::new(communicator));
@@ -252,7 +264,8 @@ impl Runtime {
         if comm != self.mpi.abi.comm_world && comm != self.mpi.abi.comm_self {
             self.mpi.watch(comm, ended)?;
         }
-        let communicator = Arc::new(Communicator::new(declined, None));
+        let place = (self.mpi.rank(comm), self.mpi.size(comm));
+        let communicator = Arc::new(Communicator::new(place, declined, None));
         self.write().insert(comm, Arc::clone(&communicator));
         Some(communicator)
     }
@@ -280,10 +293,6 @@ impl Runtime {
         let result = config.and_then(|config| {
             let running = self.running.get().ok_or(Reason::Off)?;
             let admitted = admit(&self.mpi, config, form, call, &mut seen)?;
-            // SAFETY: the program's call.
-            if unsafe { is_refused(&self.mpi, call) } {
-                return Err(Reason::Argument);
-            }
             // The real MPI may go from one of its exported functions to another: from Fortran to C, say.
             if admitted.measured && PASSING.get() {
                 nested = true;
@@ -291,33 +300,51 @@ impl Runtime {
             }
             let comm = self.mpi.abi.handle(call.comm);
             let communicator = self.communicator(comm).ok_or(Reason::NoGroup)?;
+            communicator.declined.get().map_or(Ok(()), |reason| Err(*reason))?;
+            let place = (communicator.rank, communicator.size);
             // SAFETY: the program's arguments.
             unsafe {
+                let shape = admitted.shape();
+                let ends = judge(&self.mpi, call, shape, place)?;
                 match form {
                     Form::Blocking => {
                         let passed = &mut stopwatch;
-                        self.run(running, config, call, &admitted, &communicator, passed)
+                        let call = (call, &admitted, &ends);
+                        self.run(running, config, call, &communicator, passed)
                     }
                     Form::Nonblocking => {
                         self.unless_revoked(call, &communicator)?;
+                        let mut guard = communicator.existing_group()?;
+                        let group = guard.as_mut().ok_or(Reason::NotYet)?;
+                        let fit = fit(call, &admitted, &ends, group)?;
+                        let plan = plan(call, &admitted, &ends, fit);
                         let open = || self.requests.open(&self.mpi, request);
-                        self.start(config, call, &admitted, &communicator, open)
+                        self.start(config, plan, &communicator, group, open);
+                        Ok(SUCCESS)
                     }
                     Form::Persistent => {
-                        let group = self.group_of_its_own(running, comm, &communicator)?;
-                        // Tried after the set-up, in which the other ranks count on this one.
-                        let tried = group.group().as_mut().map_or(Err(Reason::NoGroup), |group| {
-                            prepare(&self.mpi, call, &admitted, group).map(drop)
-                        });
-                        if let Err(reason) = tried {
-                            self.drop_group(group);
-                            return Err(reason);
-                        }
+                        let own = self.group_of_its_own(running, comm, &communicator)?;
+                        let fit = match own.group().as_mut() {
+                            Some(group) => fit(call, &admitted, &ends, group),
+                            None => Err(Reason::NoGroup),
+                        };
+                        let fit = match fit {
+                            Ok(fit) => fit,
+                            Err(reason) => {
+                                self.drop_group(own);
+                                return Err(reason);
+                            }
+                        };
                         let elements = call.elements_of_all(&self.mpi).unwrap_or(1);
                         let message = Message { bytes: seen.bytes * elements, ..seen };
-                        let call = (self.mpi.rank(comm), *call);
-                        let about = (admitted, message);
-                        self.requests.add_persistent(&self.mpi, call, about, group, request);
+                        let about = (admitted, fit, message);
+                        self.requests.add_persistent(
+                            &self.mpi,
+                            (*call, place),
+                            about,
+                            own,
+                            request,
+                        );
                         Ok(SUCCESS)
                     }
                 }
@@ -346,8 +373,7 @@ impl Runtime {
         &self,
         running: &Running,
         config: &Config,
-        call: &Call,
-        admitted: &Admitted,
+        (call, admitted, ends): (&Call, &Admitted, &Ends),
         communicator: &Arc<Communicator>,
         passed: &mut Option<Box<Stopwatch>>,
     ) -> Result<c_int, Reason> {
@@ -357,9 +383,10 @@ impl Runtime {
         self.unless_revoked(call, communicator)?;
         let mut guard = Self::group_for(communicator, setup_calls, set_up)?;
         let group = guard.as_mut().ok_or(Reason::NoGroup)?;
+        let fit = fit(call, admitted, ends, group)?;
         let mut route = None;
         if admitted.measured {
-            let (id, step) = self.route(running, call, admitted, config, group)?;
+            let (id, step) = self.route(running, call, admitted, config, group);
             let begin = step.timed.then(Instant::now);
             match step.way {
                 Way::Mpi => {
@@ -370,9 +397,10 @@ impl Runtime {
                 Way::Fold(algorithm) => route = Some((id, algorithm, begin)),
             }
         }
+        let plan = plan(call, admitted, ends, fit);
         // SAFETY: the program's buffers stay until this returns.
-        unsafe {
-            let (job, prepared) = prepare(&self.mpi, call, admitted, group)?;
+        let code = unsafe {
+            let (job, prepared) = prepare(&self.mpi, plan);
             let algorithm = match route {
                 Some((_, algorithm, _)) => algorithm,
                 None => usual_algorithm(config, group, &job),
@@ -380,12 +408,15 @@ impl Runtime {
             self.complete(running, group, job, algorithm);
             // An op of the program's may be called, and what that calls is its own affair.
             drop(guard);
-            let code = prepared.finish(&self.mpi);
-            if let Some((id, algorithm, Some(begin))) = route {
-                took(communicator, id, Way::Fold(algorithm), begin);
-            }
-            Ok(code)
+            prepared.finish(&self.mpi)
+        };
+        if let Some((id, algorithm, Some(begin))) = route {
+            took(communicator, id, Way::Fold(algorithm), begin);
         }
+        if code != SUCCESS {
+            self.mpi.handle_error(comm, code);
+        }
+        Ok(code)
     }
 
     /// Refuses a communicator that is revoked (ULFM), for good. Those who wait on it already are not
@@ -399,20 +430,19 @@ impl Runtime {
         Err(*communicator.declined.get_or_init(|| Reason::Revoked))
     }
 
-    /// SAFETY of callers: the arguments are the program's.
+    /// SAFETY of callers: the plan's buffers are the program's, who leaves them alone until the request is
+    /// complete.
     unsafe fn start(
         &'static self,
         config: &Config,
-        call: &Call,
-        admitted: &Admitted,
+        plan: Plan,
         communicator: &Arc<Communicator>,
+        group: &mut Group,
         open: impl FnOnce() -> Open,
-    ) -> Result<c_int, Reason> {
-        let mut group = communicator.existing_group()?;
-        let group = group.as_mut().ok_or(Reason::NotYet)?;
-        // SAFETY: the program leaves its buffers alone until the request is complete.
+    ) {
+        // SAFETY: the caller's promise.
         unsafe {
-            let (job, mut prepared) = prepare(&self.mpi, call, admitted, group)?;
+            let (job, mut prepared) = prepare(&self.mpi, plan);
             prepared.keep_type(&self.mpi);
             let request = open();
             let over = Arc::new(AtomicBool::new(false));
@@ -420,7 +450,6 @@ impl Runtime {
             group.start(job, algorithm, Some(Arc::clone(&over)));
             group.poll(Instant::now);
             self.requests.add(&self.mpi, Arc::clone(communicator), over, prepared, request);
-            Ok(SUCCESS)
         }
     }
 
@@ -431,15 +460,13 @@ impl Runtime {
         comm: Handle,
         communicator: &Communicator,
     ) -> Result<Arc<Communicator>, Reason> {
-        if let Some(reason) = communicator.declined.get() {
-            return Err(*reason);
-        }
         // Counted on the communicator, so alike on all its ranks.
         if communicator.persistent.fetch_add(1, Ordering::Relaxed) >= MOST_PERSISTENT {
             return Err(Reason::Persistent);
         }
         let group = self.try_set_up(comm, running).ok_or(Reason::NoGroup)?;
-        Ok(Arc::new(Communicator::new(None, Some(group))))
+        let place = (communicator.rank, communicator.size);
+        Ok(Arc::new(Communicator::new(place, None, Some(group))))
     }
 
     /// `MPI_Start` of a request that may be a persistent collective's; `None`: it is the real MPI's.
@@ -460,22 +487,17 @@ impl Runtime {
             return Some(code);
         }
         let call = &persistent.call;
-        // SAFETY: the program's arguments, at MPI_..._init.
-        let result = unsafe {
-            let open = || persistent.open(handle);
-            self.start(config, call, &persistent.admitted, &persistent.group, open)
+        let mut guard = persistent.group.group();
+        let Some(group) = guard.as_mut() else {
+            log::error!("a persistent {} has lost its group", call.collective.name());
+            self.mpi.abort(self.mpi.abi.comm_world)
         };
-        let way = result.map(|_| ());
-        self.calls.count(Form::Persistent, call.collective, way, persistent.message);
-        if let Err(reason) = result {
-            // The other ranks fold, and this one has promised to.
-            log::error!(
-                "a persistent {} cannot be started: {}",
-                call.collective.name(),
-                reason.text()
-            );
-            self.mpi.abort(self.mpi.abi.comm_world);
-        }
+        let fit = persistent.fit.clone();
+        let plan = plan(call, &persistent.admitted, &persistent.ends, fit);
+        let open = || persistent.open(handle);
+        // SAFETY: the program's arguments, at MPI_..._init.
+        unsafe { self.start(config, plan, &persistent.group, group, open) };
+        self.calls.count(Form::Persistent, call.collective, Ok(()), persistent.message);
         Some(SUCCESS)
     }
 

@@ -9,12 +9,11 @@ use std::time::Instant;
 use super::{Communicator, Running, Runtime};
 use crate::bindings::{FB_OP_SUM, FB_TYPE_U64};
 use crate::collective::Call;
-use crate::collective::prepare::{Admitted, fits};
+use crate::collective::admit::Admitted;
 use crate::config::Config;
 use crate::group::{Group, Job, Pattern};
 use crate::router::class::Step;
 use crate::router::{self, ClassId, RouteLine, Way};
-use crate::stats::Reason;
 use crate::wait::Waiter;
 use crate::wire::Algorithm;
 
@@ -86,7 +85,7 @@ impl Runtime {
         }
     }
 
-    /// Which way a call goes whose ways are compared; if it is time to, the ranks add up first what they
+    /// Which way a call goes that fits and whose ways are compared; if it is time to, the ranks add up first what they
     /// have measured.
     pub(super) fn route(
         &self,
@@ -95,14 +94,9 @@ impl Runtime {
         admitted: &Admitted,
         config: &Config,
         group: &mut Group,
-    ) -> Result<(ClassId, Step), Reason> {
-        // What cannot be folded for its size is not to be compared.
-        fits(call, admitted, group)?;
+    ) -> (ClassId, Step) {
         let collective = call.collective;
         let bytes = router::bytes_in_all(collective, admitted.bytes, group.place.layout.ranks());
-        if bytes > admitted.most {
-            return Err(Reason::TooLarge);
-        }
         let id = ClassId::new(collective, bytes);
         if let Some(mut sums) = group.router.known(id).and_then(|class| class.due()) {
             let words = sums.as_mut_ptr().cast::<u8>();
@@ -126,7 +120,7 @@ impl Runtime {
         } else {
             Way::Fold(group.usual_fold(bytes))
         };
-        Ok((id, group.router.class(id, usual).next()))
+        (id, group.router.class(id, usual).next())
     }
 
     /// What was chosen for COMM_WORLD; of rank 0, for all choose alike.

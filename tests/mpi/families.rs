@@ -5,6 +5,7 @@ use std::io::Write;
 use crate::harness::{Job, Mpi, turn};
 
 const ALL: &[&str] = &["Allreduce", "Reduce", "Bcast", "Barrier"];
+const ALL_BUT_BARRIER: &[&str] = &["Allreduce", "Reduce", "Bcast", "Scan", "Gather", "Scatter"];
 const HOSTS: u32 = 2;
 
 /// Said past the test harness, which would keep it from whoever looks at a success.
@@ -70,6 +71,18 @@ fn errors(mpi: Mpi) {
     assert_eq!(with.stdout, without.stdout);
 }
 
+/// Calls that one rank's MPI refuses never happened, whatever the other ranks have counted.
+fn made_up_for(mpi: Mpi) {
+    let without = Job::new(mpi, HOSTS).option(&["--off"]).run("makeup", &[]);
+    without.assert_prints("makeup: all ok");
+    // The ways are compared too.
+    let with = Job::new(mpi, HOSTS + 1).env("FOLDBACK_ROUTE", "auto").run("makeup", &[]);
+    with.assert_prints("makeup: all ok");
+    with.assert_folded(ALL_BUT_BARRIER);
+    let folded = Job::new(mpi, HOSTS + 1).run("makeup", &["--folded"]);
+    folded.assert_prints("makeup: all ok");
+}
+
 /// Arguments as odd as MPI allows on one rank; what some MPI does not do by itself too, where it is folded.
 fn odd(mpi: Mpi) {
     let without = Job::new(mpi, HOSTS).option(&["--off"]).run("odd", &[]);
@@ -118,6 +131,7 @@ macro_rules! families {
                 forms(Mpi::$mpi);
                 order(Mpi::$mpi);
                 errors(Mpi::$mpi);
+                made_up_for(Mpi::$mpi);
                 odd(Mpi::$mpi);
                 under_way(Mpi::$mpi);
             }
