@@ -55,7 +55,9 @@ static __always_inline int fb_find_group(struct fb_context *c)
 	return c->counters ? 0 : -1;
 }
 
-/* Finds the cell of the frame's chunk. */
+/* Finds the cell of the frame's chunk. The memory of a group that is destroyed may become the next
+ * one's at once (hash maps since Linux 6.1), perhaps while this program is held up between looking
+ * up the one and the other; a map of cells is one group's alone, and says whose. */
 static __always_inline int fb_find_cell(struct fb_context *c)
 {
 	__u32 zero = 0, slot = c->group->slot;
@@ -67,7 +69,7 @@ static __always_inline int fb_find_cell(struct fb_context *c)
 	c->control = bpf_map_lookup_elem(inner, &zero);
 	c->cell = bpf_map_lookup_elem(inner, &index);
 	c->scratch = bpf_map_lookup_elem(&scratch, &zero);
-	return c->control && c->cell && c->scratch ? 0 : -1;
+	return c->control && c->cell && c->scratch && c->control->token == c->frame->token ? 0 : -1;
 }
 
 /* Whether a frame from the wire names members, and may come to this one. */

@@ -9,7 +9,7 @@
 #include "wire.h"
 
 enum {
-	FB_INTF_VERSION = 3,
+	FB_INTF_VERSION = 4,
 	FB_MAX_GROUPS = 1024, /* per host */
 	FB_MAX_WINDOW = 4096, /* cells per group */
 	/* skb->mark of frames that the programs made themselves, so that egress lets them out. An
@@ -77,6 +77,7 @@ _Static_assert(__builtin_offsetof(struct fb_cell, data) == 64, "data starts a ca
 struct fb_control {
 	__u64 consumed; /* leader: every chunk up to here is done with on this host */
 	__u64 heard;	/* ingress: members whose HELLO arrived, one bit each */
+	__u64 token;	/* agent: whose cells these are */
 };
 
 /*

@@ -53,6 +53,13 @@ static __always_inline int fb_part_well_formed(const struct fb_frame *frame)
 	       (__u32)frame->offset + frame->length <= frame->extent;
 }
 
+/* Whether nothing is where later versions may have something to say. */
+static __always_inline int fb_reserved_is_zero(const struct fb_frame *frame)
+{
+	return (frame->reserved | frame->reserved_2 | frame->reserved_4 | frame->reserved_8[0] |
+		frame->reserved_8[1]) == 0;
+}
+
 /* Whether the fields are in range and agree with each other. */
 static __always_inline int fb_frame_well_formed(const struct fb_frame *frame)
 {
@@ -60,7 +67,7 @@ static __always_inline int fb_frame_well_formed(const struct fb_frame *frame)
 	       frame->type < FB_TYPE_COUNT && frame->source < FB_MAX_MEMBERS &&
 	       frame->target < FB_MAX_MEMBERS && frame->length <= FB_CHUNK_BYTES &&
 	       frame->length % (1u << (frame->type >> 1)) == 0 && frame->seq != 0 &&
-	       fb_part_well_formed(frame) &&
+	       fb_part_well_formed(frame) && fb_reserved_is_zero(frame) &&
 	       (frame->flags == 0 || frame->flags == FB_FLAG_RESULT_TO_ALL ||
 		frame->flags == FB_FLAG_DIRECT);
 }

@@ -117,7 +117,10 @@ struct fb_frame {
 	 * 8, and bytes of the chunk. Else 0. */
 	__u16 offset;
 	__u16 extent;
-	__u8 more_reserved[22]; /* zero; checksum, MAC and segment count will live here */
+	/* All zero; checksum and authentication code will live here. */
+	__u16 reserved_2;
+	__u32 reserved_4;
+	__u64 reserved_8[2];
 };
 
 _Static_assert(sizeof(struct fb_frame) == FB_FRAME_BYTES, "struct fb_frame has a hole");

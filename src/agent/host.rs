@@ -133,7 +133,7 @@ impl Host {
         let taken = self.slots.take(spec.window, &self.programs)?;
         let (slot, cells) =
             taken.ok_or_else(|| Error::new(ErrorKind::Kernel, "no slot is left for a group"))?;
-        match self.programs.add_group(spec.token, &kernel_group(spec, slot, uid)) {
+        match self.programs.add_group(spec.token, &kernel_group(spec, slot, uid), &cells) {
             Ok(()) => Ok((slot, cells)),
             Err(error) => {
                 self.slots.give_back(slot, &self.programs);

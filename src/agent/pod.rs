@@ -1,9 +1,9 @@
 //! Structures of the C header as bytes and numbers. The only casts of this kind.
 #![allow(unsafe_code)]
 
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
 
-use crate::bindings::{fb_counters, fb_group};
+use crate::bindings::{fb_cell, fb_control, fb_counters, fb_group};
 
 /// How many counters there are.
 pub(crate) const COUNTERS: usize = size_of::<fb_counters>() / size_of::<u64>();
@@ -13,6 +13,14 @@ pub(crate) fn group_bytes(group: &fb_group) -> &[u8] {
     // SAFETY: the header lays the structure out without holes (bindgen asserts its size and the
     // offset of every field), so each of its bytes is initialized; the slice borrows it.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(group).cast(), size_of::<fb_group>()) }
+}
+
+/// The first element of the cells of a group, as the map holds it: `struct fb_control` in a cell's place.
+pub(crate) fn control_element(token: u64) -> Vec<u8> {
+    let mut bytes = vec![0; size_of::<fb_cell>()];
+    let at = offset_of!(fb_control, token);
+    bytes[at..at + size_of::<u64>()].copy_from_slice(&token.to_ne_bytes());
+    bytes
 }
 
 /// Counters in the order of the header.

@@ -42,6 +42,7 @@ pub(crate) struct Programs {
 /// Cells of a group, not yet known to the programs.
 pub(crate) struct CellMap {
     pub(crate) fd: OwnedFd,
+    map: MapHandle,
     /// The kernel's number of the map.
     pub(crate) id: u32,
 }
@@ -145,7 +146,7 @@ impl Programs {
         )
         .context(ErrorKind::Kernel, doing)?;
         let id = map.info().context(ErrorKind::Kernel, doing)?.info.id;
-        Ok(CellMap { fd: duplicate(map.as_fd())?, id })
+        Ok(CellMap { fd: duplicate(map.as_fd())?, map, id })
     }
 
     /// Puts maps of cells into slots, and waits until no program that began before still runs.
@@ -168,9 +169,9 @@ impl Programs {
         self.cells.update(&slot, &fd, any).context(ErrorKind::Kernel, doing)
     }
 
-    /// Hands a group to the programs, whose cells are in its slot. Whatever its slot counted before is
-    /// forgotten.
-    pub(crate) fn add_group(&self, token: u64, group: &fb_group) -> Result<()> {
+    /// Hands a group to the programs, whose cells are in its slot and have been no other's. Whatever its
+    /// slot counted before is forgotten.
+    pub(crate) fn add_group(&self, token: u64, group: &fb_group, cells: &CellMap) -> Result<()> {
         let doing = || format!("adding group {} to the maps", group.slot);
         let slot = group.slot.to_ne_bytes();
         let cpus = libbpf_rs::num_possible_cpus().context(ErrorKind::Kernel, doing)?;
@@ -178,6 +179,8 @@ impl Programs {
         self.counters
             .update_percpu(&slot, &zeros, MapFlags::ANY)
             .context(ErrorKind::Kernel, doing)?;
+        let control = pod::control_element(token);
+        cells.map.update(&[0; 4], &control, MapFlags::ANY).context(ErrorKind::Kernel, doing)?;
         // From here on frames reach the cells. A token in use belongs to a group that lives.
         let added =
             self.groups.update(&token.to_ne_bytes(), pod::group_bytes(group), MapFlags::NO_EXIST);

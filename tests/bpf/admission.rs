@@ -35,7 +35,7 @@ fn frames_of_each_kind_come_in() {
 }
 
 /// What no frame may be like, on its way in or out.
-const MALFORMED: [Spoiled; 19] = [
+const MALFORMED: [Spoiled; 24] = [
     ("older version", |p| p.frame.version = 0),
     ("newer version", |p| p.frame.version = b::FB_WIRE_VERSION as u8 + 1),
     ("no kind", |p| p.frame.kind = 0),
@@ -49,6 +49,11 @@ const MALFORMED: [Spoiled; 19] = [
     ("flags that exclude each other", |p| p.frame.flags |= 2),
     ("unknown flag", |p| p.frame.flags |= 4),
     ("top flag", |p| p.frame.flags |= 0x80),
+    ("something behind the flags", |p| p.frame.reserved = 1),
+    ("something in the reserved 16 bits", |p| p.frame.reserved_2 = 0x8000),
+    ("something in the reserved 32 bits", |p| p.frame.reserved_4 = 1),
+    ("something in the first reserved word", |p| p.frame.reserved_8[0] = 1 << 63),
+    ("something in the last reserved word", |p| p.frame.reserved_8[1] = 1 << 63),
     ("less length than the datagram", |p| p.frame.length -= 4),
     ("more length than the datagram", |p| p.frame.length += 4),
     ("UDP too short", |p| p.udp.length -= 4),
@@ -194,6 +199,34 @@ fn a_member_that_has_not_said_hello_has_nothing_else_to_say() {
         host.ingress(&host.hello(1));
         host.ingress(&early[0]);
         assert_eq!(host.cell(2).arrived, 0b10);
+    });
+}
+
+/// A program that has looked up a group may find another one in its memory.
+#[test]
+fn a_frame_of_a_group_whose_memory_is_anothers_touches_nothing() {
+    in_namespace(|| {
+        let (gone, next) = (Host::new(3, 0), Host::new(3, 0));
+        gone.change_group(|group| *group = next.kernel.group(next.token));
+        let theirs = Chunk { target: 1, ..SUM };
+        for packet in [
+            gone.contribution(1, SUM, &ints(&[1])),
+            gone.broadcast(1, theirs, &ints(&[1])),
+            gone.pull(1, SUM),
+        ] {
+            assert_eq!(gone.ingress(&packet).code, TC_TAKEN, "{packet:?}");
+            assert_eq!(next.counted(), "drop_kernel 1, frames_in 1", "{packet:?}");
+        }
+        assert_eq!(gone.xdp(&gone.contribution(1, SUM, &ints(&[1]))).code, XDP_PASS);
+        let first = gone.broadcast(1, theirs, &ints(&[1]));
+        let second = gone.broadcast(1, Chunk { seq: 2, ..theirs }, &ints(&[2]));
+        gone.segmented(Hook::Ingress, &first.and(&[second]), 2, 4);
+        assert_eq!(next.counted(), "drop_kernel 2, frames_in 2");
+        next.change_group(|group| group.member.iter_mut().for_each(|member| member.mac = 0));
+        gone.change_group(|group| group.member.iter_mut().for_each(|member| member.mac = 0));
+        gone.ingress(&gone.hello(2));
+        assert_eq!(gone.kernel.group(gone.token).member[2].mac, 0);
+        assert_eq!((next.cell(1).seq, next.cell(2).seq, next.control().heard), (0, 0, 0));
     });
 }
 

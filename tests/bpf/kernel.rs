@@ -131,6 +131,12 @@ impl Kernel {
         let inner = create_cells(group.window);
         let fd = inner.as_fd().as_raw_fd().to_ne_bytes();
         self.cells.update(&group.slot.to_ne_bytes(), &fd, MapFlags::ANY).expect("cells");
+        // The control element lies in a cell's place.
+        let mut control: b::fb_cell = element(&inner, 0);
+        control.arrived = token;
+        set_element(&inner, 0, &control);
+        let control: b::fb_control = element(&inner, 0);
+        assert_eq!(control.token, token);
         self.set_group(token, group);
         inner
     }

@@ -146,7 +146,9 @@ fn frame_bytes(frame: &b::fb_frame) -> Vec<u8> {
     bytes.extend([frame.flags, frame.reserved]);
     bytes.extend(frame.offset.to_ne_bytes());
     bytes.extend(frame.extent.to_ne_bytes());
-    bytes.extend(frame.more_reserved);
+    bytes.extend(frame.reserved_2.to_ne_bytes());
+    bytes.extend(frame.reserved_4.to_ne_bytes());
+    frame.reserved_8.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
     assert_eq!(bytes.len(), b::FB_FRAME_BYTES as usize);
     bytes
 }
