@@ -40,6 +40,8 @@ use routing::{PASSING, took, usual_algorithm};
 
 /// Persistent collectives that a communicator may have folded, each by a group of its own.
 const MOST_PERSISTENT: u32 = 32;
+/// Calls from one look at the groups of freed communicators to the next, as long as there are any.
+const REAP_CALLS: u32 = 64;
 
 /// Everything, made at the first MPI call that we see.
 pub struct Runtime {
@@ -58,6 +60,9 @@ pub struct Runtime {
     running: OnceLock<Running>,
     communicators: RwLock<Communicators>,
     retired: Mutex<Retired>,
+    /// Whether any group is among the retired, and calls since it is.
+    retiring: AtomicBool,
+    since_reaped: AtomicU32,
 }
 
 struct Running {
@@ -183,6 +188,8 @@ impl Runtime {
                 running: OnceLock::new(),
                 communicators: RwLock::default(),
                 retired: Mutex::default(),
+                retiring: AtomicBool::new(false),
+                since_reaped: AtomicU32::new(0),
             }),
             Err(reason) => {
                 log::warn!("everything is passed through: {reason}");
@@ -364,6 +371,9 @@ impl Runtime {
                 seen.bytes *= unsafe { call.elements_of_all(&self.mpi) }.unwrap_or(0);
             }
             self.calls.count(form, call.collective, way, seen);
+        }
+        if self.retiring.load(Ordering::Relaxed) {
+            self.reap_now_and_then();
         }
         result.map_err(|_| stopwatch)
     }
@@ -602,6 +612,16 @@ impl Runtime {
             }
             !gone
         });
+        self.retiring.store(!communicators.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Taking leave of a group takes several looks: without these the last ones that a program frees would
+    /// keep their slots in the agents until it ends.
+    #[cold]
+    fn reap_now_and_then(&self) {
+        if self.since_reaped.fetch_add(1, Ordering::Relaxed) % REAP_CALLS == REAP_CALLS - 1 {
+            self.reap(false);
+        }
     }
 
     /// The real MPI is about to be finalised: reports, and leaves nothing behind. Collective.

@@ -97,3 +97,17 @@ fn unprivileged_ranks_without_an_agent_run_on_mpi_alone() {
     assert!(outcome.calls("Allreduce", "mpi") > 0, "{:#}", outcome.stats);
     assert_eq!(outcome.calls("Allreduce", "fold"), 0, "{:#}", outcome.stats);
 }
+
+/// The last groups that a program frees, too, though it makes and frees no more.
+#[test]
+fn freed_communicators_leave_no_group_behind() {
+    let _turn = turn();
+    let served = Served::new();
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        let groups = format!("{FOLDBACK} status | grep '^group '");
+        let outcome = Job::new(mpi, HOSTS)
+            .option(&["--name", &served.name])
+            .run("freed", &["--groups", &groups]);
+        outcome.assert_prints("freed: all gone");
+    }
+}
