@@ -35,6 +35,8 @@ pub struct Persistent {
     pub message: Message,
     /// Its group.
     pub group: Arc<Communicator>,
+    /// Whose that is.
+    home: Arc<Communicator>,
     tag: c_int,
     /// Datatypes of `call`.
     types: Vec<Handle>,
@@ -90,7 +92,7 @@ impl Requests {
         mpi: &Mpi,
         (mut call, place): (Call, (usize, usize)),
         (admitted, fit, message): (Admitted, Fit, Message),
-        group: Arc<Communicator>,
+        (group, home): (Arc<Communicator>, Arc<Communicator>),
         request: *mut c_void,
     ) {
         let (mut types, mut arrays) = (Vec::new(), Vec::new());
@@ -132,19 +134,24 @@ impl Requests {
         let handle = unsafe { mpi.abi.request_at(request, 0) };
         let _arrays = arrays;
         let persistent =
-            Persistent { call, admitted, ends, fit, message, group, tag, types, _arrays };
+            Persistent { call, admitted, ends, fit, message, group, home, tag, types, _arrays };
         table.insert(handle, Arc::new(persistent));
         self.persistent.count.store(table.len(), Ordering::Relaxed);
     }
 
-    /// The program frees a request: if it is a persistent collective's, returns its group.
-    pub fn free_persistent(&self, mpi: &Mpi, request: u64) -> Option<Arc<Communicator>> {
+    /// The program frees a request: if it is a persistent collective's, returns its group, and whose that
+    /// is.
+    pub fn free_persistent(
+        &self,
+        mpi: &Mpi,
+        request: u64,
+    ) -> Option<(Arc<Communicator>, Arc<Communicator>)> {
         let mut table = self.persistent.lock();
         let persistent = table.remove(&request)?;
         self.persistent.count.store(table.len(), Ordering::Relaxed);
         drop(table);
         persistent.types.iter().for_each(|copy| mpi.free_type(*copy));
-        Some(Arc::clone(&persistent.group))
+        Some((Arc::clone(&persistent.group), Arc::clone(&persistent.home)))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The state of foldback in this process: one MPI, one agent, a group for each communicator.
 #![allow(unsafe_code)]
 
+mod pool;
 mod routing;
 
 use std::collections::HashMap;
@@ -35,11 +36,10 @@ use crate::stats::{Calls, HostLine, Job, Message, RankReport, Reason};
 use crate::wait::Waiter;
 use crate::wire::socket::SocketPool;
 
+use pool::Pool;
 pub use routing::Stopwatch;
 use routing::{PASSING, took, usual_algorithm};
 
-/// Persistent collectives that a communicator may have folded, each by a group of its own.
-const MOST_PERSISTENT: u32 = 32;
 /// Calls from one look at the groups of freed communicators to the next, as long as there are any.
 const REAP_CALLS: u32 = 64;
 
@@ -109,8 +109,8 @@ pub struct Communicator {
     /// Why it is left to MPI, for good.
     declined: OnceLock<Reason>,
     calls: AtomicU32,
-    /// Persistent collectives made.
-    persistent: AtomicU32,
+    /// Groups of its persistent collectives.
+    pool: Pool,
     /// `None`: not set up (yet).
     group: Mutex<Option<Box<Group>>>,
 }
@@ -126,7 +126,7 @@ impl Communicator {
             size,
             declined: declined.map_or_else(OnceLock::new, OnceLock::from),
             calls: AtomicU32::new(0),
-            persistent: AtomicU32::new(0),
+            pool: Pool::default(),
             group: Mutex::new(group),
         }
     }
@@ -338,7 +338,7 @@ impl Runtime {
                         let fit = match fit {
                             Ok(fit) => fit,
                             Err(reason) => {
-                                self.drop_group(own);
+                                self.give_back(&communicator, own);
                                 return Err(reason);
                             }
                         };
@@ -349,7 +349,7 @@ impl Runtime {
                             &self.mpi,
                             (*call, place),
                             about,
-                            own,
+                            (own, communicator),
                             request,
                         );
                         Ok(SUCCESS)
@@ -463,22 +463,6 @@ impl Runtime {
         }
     }
 
-    /// A group for a persistent collective alone. Collective.
-    fn group_of_its_own(
-        &self,
-        running: &Running,
-        comm: Handle,
-        communicator: &Communicator,
-    ) -> Result<Arc<Communicator>, Reason> {
-        // Counted on the communicator, so alike on all its ranks.
-        if communicator.persistent.fetch_add(1, Ordering::Relaxed) >= MOST_PERSISTENT {
-            return Err(Reason::Persistent);
-        }
-        let group = self.try_set_up(comm, running).ok_or(Reason::NoGroup)?;
-        let place = (communicator.rank, communicator.size);
-        Ok(Arc::new(Communicator::new(place, None, Some(group))))
-    }
-
     /// `MPI_Start` of a request that may be a persistent collective's; `None`: it is the real MPI's.
     ///
     /// # Safety
@@ -519,8 +503,8 @@ impl Runtime {
         if self.requests.persistent.any() {
             // SAFETY: the caller's promise.
             let handle = unsafe { self.mpi.abi.request_at(request, 0) };
-            if let Some(group) = self.requests.free_persistent(&self.mpi, handle) {
-                self.drop_group(group);
+            if let Some((group, home)) = self.requests.free_persistent(&self.mpi, handle) {
+                self.give_back(&home, group);
             }
         }
     }
@@ -581,6 +565,7 @@ impl Runtime {
     /// A communicator is being freed.
     pub fn forget(&self, comm: Handle) {
         let Some(communicator) = self.write().remove(&comm) else { return };
+        self.retired().communicators.extend(communicator.pool.close());
         self.drop_group(communicator);
     }
 
@@ -640,9 +625,10 @@ impl Runtime {
         let world = self.mpi.abi.comm_world;
         let mut parting = || self.reap(false);
         let here = exchange(&self.mpi, world, &(), None, &mut parting).is_ok();
+        let spare: Vec<_> = groups.iter().flat_map(|group| group.pool.close()).collect();
         self.retired()
             .communicators
-            .extend(groups.into_iter().chain(self.requests.persistent.drain()));
+            .extend(groups.into_iter().chain(spare).chain(self.requests.persistent.drain()));
         self.reap(true);
         report.host = self.retired().report.take();
         if here {

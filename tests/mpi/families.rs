@@ -56,6 +56,18 @@ fn forms(mpi: Mpi) {
     }
 }
 
+/// Persistent collectives made and freed in a loop, not in step: 100 on each of two communicators, each
+/// started twice.
+fn again(mpi: Mpi) {
+    let outcome = Job::new(mpi, HOSTS).run("again", &[]);
+    outcome.assert_prints("again: all ok");
+    // MPICH 4 has none.
+    if mpi != Mpi::Mpich {
+        let folded = outcome.calls_in_form("Allreduce", "Persistent", "fold");
+        assert_eq!(folded, u64::from(HOSTS) * 400, "{:#}", outcome.stats);
+    }
+}
+
 /// Whatever the kernel does not fold.
 fn order(mpi: Mpi) {
     let outcome = Job::new(mpi, HOSTS).run("order", &["--exact", "--rounds", "6"]);
@@ -129,6 +141,7 @@ macro_rules! families {
                 random_collectives(Mpi::$mpi);
                 histogram(Mpi::$mpi);
                 forms(Mpi::$mpi);
+                again(Mpi::$mpi);
                 order(Mpi::$mpi);
                 errors(Mpi::$mpi);
                 made_up_for(Mpi::$mpi);

@@ -53,6 +53,9 @@ fn persistent_collectives_are_folded() {
         }
     }
     random(Job::new(Mpi::Open, 2).ranks_per_host(2), "30", "persistent");
+    let again = Job::new(Mpi::Open, 2).ranks_per_host(2).run("again", &[]);
+    again.assert_prints("again: all ok");
+    assert_eq!(again.calls_for("too many persistent collectives"), 0, "{:#}", again.stats);
 }
 
 #[test]
