@@ -54,4 +54,3 @@ done
 say "4-byte to 64 KiB Allreduce on four hosts, with and without foldback, in turns"
 "$foldback" bench --hosts 4 --collective allreduce --sizes 4,64,1024,4096,16384,65536 \
 	--repeats 3 --iterations 500 --out "$out"
-say "tables, charts (SVG) and samples (CSV) are in $out"

@@ -4,10 +4,13 @@ use std::error::Error;
 
 use anyhow::{Result, anyhow};
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
+use plotters::element::Text as Label;
 use plotters::prelude::*;
 use plotters::series::DashedLineSeries;
 
-const SIZE: (u32, u32) = (800, 500);
+const SIZE: (u32, u32) = (800, 520);
+/// Height of the note below.
+const FOOT: u32 = 20;
 /// Told apart also by those who see no red or no green (Okabe and Ito).
 const COLOURS: [RGBColor; 5] = [
     RGBColor(0, 114, 178),
@@ -23,6 +26,8 @@ pub struct Dot {
     pub x: f64,
     pub y: f64,
     pub spread: Option<(f64, f64)>,
+    /// The real MPI's doing, whatever the series.
+    pub left: bool,
 }
 
 /// How a series is drawn.
@@ -49,6 +54,8 @@ pub struct Series {
 /// What a chart says besides its dots.
 pub struct Text<'a> {
     pub title: &'a str,
+    /// Where it was measured, and when.
+    pub note: &'a str,
     pub x: &'a str,
     pub y: &'a str,
     /// Base of the logarithm that the x axis is ruled by.
@@ -98,7 +105,10 @@ where
 {
     let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&area)
+    let (body, foot) = area.split_vertically(SIZE.1 - FOOT);
+    let grey = BLACK.mix(0.6);
+    foot.draw(&Label::new(text.note, (12, 2), ("sans-serif", 12).into_font().color(&grey)))?;
+    let mut chart = ChartBuilder::on(&body)
         .caption(text.title, ("sans-serif", 22))
         .margin(12)
         .x_label_area_size(40)
@@ -109,7 +119,7 @@ where
         .x_desc(text.x)
         .y_desc(text.y)
         .x_label_formatter(&|x| (text.x_label)(*x))
-        .y_label_formatter(&|value| format!("{value}"))
+        .y_label_formatter(&|value| readable(*value))
         .light_line_style(WHITE)
         .draw()?;
 
@@ -124,7 +134,9 @@ where
         }
         match series.style {
             Style::Solid => {
-                chart.draw_series(line.iter().map(|&at| Circle::new(at, 3, colour.filled())))?;
+                let own = series.dots.iter().filter(|dot| !dot.left);
+                let own = own.map(|dot| Circle::new((dot.x, dot.y), 3, colour.filled()));
+                chart.draw_series(own)?;
                 chart
                     .draw_series(LineSeries::new(line, colour.stroke_width(2)))?
                     .label(&series.label)
@@ -148,6 +160,14 @@ where
             }
         }
     }
+    let left = series.iter().flat_map(|series| &series.dots).filter(|dot| dot.left);
+    let left: Vec<_> = left.map(|dot| Cross::new((dot.x, dot.y), 5, BLACK)).collect();
+    if !left.is_empty() {
+        chart
+            .draw_series(left)?
+            .label("left to MPI with foldback too")
+            .legend(|(x, y)| Cross::new((x + 10, y), 5, BLACK));
+    }
     chart
         .configure_series_labels()
         .position(text.legend.clone())
@@ -165,6 +185,13 @@ pub fn capitalised(name: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
+/// Three digits, and no more of them than it takes: "0.3", "12.5", "4000".
+fn readable(value: f64) -> String {
+    let digits = if value == 0.0 { 0 } else { 2 - value.abs().log10().floor() as i32 };
+    let scale = 10f64.powi(digits);
+    format!("{}", (value * scale).round() / scale)
+}
+
 /// Such as "64 KiB".
 pub fn readable_bytes(bytes: f64) -> String {
     match bytes {
@@ -177,6 +204,12 @@ pub fn readable_bytes(bytes: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ticks_are_readable() {
+        let written = [0.1 + 0.2, 12.5, 4000.0, 0.0, 100.0 / 3.0].map(readable);
+        assert_eq!(written, ["0.3", "12.5", "4000", "0", "33.3"]);
+    }
 
     #[test]
     fn sizes_are_readable() {

@@ -7,8 +7,9 @@ use plotters::prelude::{IntoLogRange, SeriesLabelPosition};
 
 use super::chart::{Dot, Series, Style, Text, capitalised, draw, log_range, readable_bytes};
 use super::growth::{Fit, Growth};
-use super::latency::Point;
+use super::latency::{Point, Way};
 use super::overlap;
+use super::samples::{median, range};
 
 /// Most sizes in a chart of growth: more cannot be told apart.
 const MOST_SIZES: usize = 4;
@@ -33,11 +34,12 @@ fn both_ways<P>(
     mpi: &str,
     hosts: fn(&P) -> u64,
     place: fn(&P) -> u64,
-    values: fn(&P) -> [f64; 2],
+    values: fn(&P) -> [Rounds; 2],
+    folded: fn(&P) -> bool,
 ) -> Vec<Series> {
     by_hosts(points, hosts, |colour, n, mine| {
         let dots = |way: usize| {
-            let dot = |p: &&P| Dot { x: place(p) as f64, y: values(p)[way], spread: None };
+            let dot = |p: &&P| Dot { left: way == 1 && !folded(p), ..values(p)[way].dot(place(p)) };
             mine.iter().map(dot).collect()
         };
         let with = format!("foldback, {n} hosts");
@@ -53,8 +55,49 @@ fn both_ways<P>(
     })
 }
 
-fn over_size<'a>(title: &'a str, y: &'a str, legend: SeriesLabelPosition) -> Text<'a> {
-    Text { title, x: "message size", y, base: 4.0, x_label: readable_bytes, legend }
+fn over_size<'a>(
+    title: &'a str,
+    note: &'a str,
+    y: &'a str,
+    legend: SeriesLabelPosition,
+) -> Text<'a> {
+    Text { title, note, x: "message size", y, base: 4.0, x_label: readable_bytes, legend }
+}
+
+/// What several rounds came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Rounds {
+    pub median: f64,
+    /// The least and the greatest.
+    pub spread: (f64, f64),
+}
+
+impl Rounds {
+    /// The median and the range; not numbers if there are none.
+    pub fn of(values: &[f64]) -> Self {
+        let nothing = (f64::NAN, f64::NAN);
+        Self {
+            median: median(values.to_vec()).unwrap_or(f64::NAN),
+            spread: range(values).unwrap_or(nothing),
+        }
+    }
+
+    fn dot(&self, x: u64) -> Dot {
+        Dot { x: x as f64, y: self.median, spread: Some(self.spread), left: false }
+    }
+}
+
+impl From<&Way> for Rounds {
+    fn from(way: &Way) -> Self {
+        Self { median: way.mean, spread: way.spread }
+    }
+}
+
+impl From<&overlap::Measured> for Rounds {
+    fn from(measured: &overlap::Measured) -> Self {
+        let [median, least, most] = measured.overlap;
+        Self { median, spread: (least, most) }
+    }
 }
 
 /// Both ways at one size and number of hosts.
@@ -62,11 +105,11 @@ fn over_size<'a>(title: &'a str, y: &'a str, legend: SeriesLabelPosition) -> Tex
 pub struct Compared {
     pub hosts: u64,
     pub bytes: u64,
-    pub mpi: f64,
-    pub foldback: f64,
-    pub ratio: f64,
-    /// Least and greatest ratio.
-    pub spread: (f64, f64),
+    /// Not left to MPI.
+    pub folded: bool,
+    pub mpi: Rounds,
+    pub foldback: Rounds,
+    pub ratio: Rounds,
 }
 
 impl From<&&Point> for Compared {
@@ -74,18 +117,23 @@ impl From<&&Point> for Compared {
         Self {
             hosts: p.hosts,
             bytes: p.bytes,
-            mpi: p.mpi.mean,
-            foldback: p.foldback.mean,
-            ratio: p.ratio,
-            spread: (p.ratio_min, p.ratio_max),
+            folded: p.folded,
+            mpi: (&p.mpi).into(),
+            foldback: (&p.foldback).into(),
+            ratio: Rounds { median: p.ratio, spread: (p.ratio_min, p.ratio_max) },
         }
     }
 }
 
 /// An SVG of the latency of one collective, or none if fewer than two sizes were measured.
-pub fn latency(points: &[&Point], collective: &str, mpi: &str) -> Result<Option<String>> {
+pub fn latency(
+    points: &[&Point],
+    collective: &str,
+    mpi: &str,
+    note: &str,
+) -> Result<Option<String>> {
     let points: Vec<Compared> = points.iter().map(Compared::from).collect();
-    latency_of(&points, &format!("MPI_{}", capitalised(collective)), "microseconds", mpi)
+    latency_of(&points, &format!("MPI_{}", capitalised(collective)), "microseconds", mpi, note)
 }
 
 /// Likewise of anything that takes time.
@@ -94,25 +142,26 @@ pub fn latency_of(
     title: &str,
     unit: &str,
     mpi: &str,
+    note: &str,
 ) -> Result<Option<String>> {
     let points: Vec<&Compared> = points.iter().collect();
     let values = |p: &Compared| [p.mpi, p.foldback];
-    let series = both_ways(&points, mpi, |p| p.hosts, |p| p.bytes, values);
-    let y = format!("mean latency, {unit}");
-    let text = over_size(title, &y, SeriesLabelPosition::UpperLeft);
-    draw(&series, &text, log_range(&series).log_scale())
+    let series = both_ways(&points, mpi, |p| p.hosts, |p| p.bytes, values, |p| p.folded);
+    let y = format!("mean latency, {unit} (bars: all rounds)");
+    let text = over_size(title, note, &y, SeriesLabelPosition::UpperLeft);
+    draw(&series, &text, log_range(&series).log_scale().base(2.0))
 }
 
 /// Likewise of the ratio, with its least and greatest.
-pub fn ratio(points: &[&Point], collective: &str, mpi: &str) -> Result<Option<String>> {
+pub fn ratio(points: &[&Point], collective: &str, mpi: &str, note: &str) -> Result<Option<String>> {
     let points: Vec<Compared> = points.iter().map(Compared::from).collect();
-    ratio_of(&points, &format!("MPI_{}: {mpi} / foldback", capitalised(collective)))
+    ratio_of(&points, &format!("MPI_{}: {mpi} / foldback", capitalised(collective)), note)
 }
 
 /// Likewise of anything.
-pub fn ratio_of(points: &[Compared], title: &str) -> Result<Option<String>> {
+pub fn ratio_of(points: &[Compared], title: &str, note: &str) -> Result<Option<String>> {
     let points: Vec<&Compared> = points.iter().collect();
-    let dot = |p: &&Compared| Dot { x: p.bytes as f64, y: p.ratio, spread: Some(p.spread) };
+    let dot = |p: &&Compared| Dot { left: !p.folded, ..p.ratio.dot(p.bytes) };
     let mut series = by_hosts(
         &points,
         |p| p.hosts,
@@ -123,27 +172,38 @@ pub fn ratio_of(points: &[Compared], title: &str) -> Result<Option<String>> {
     );
     let sizes = || points.iter().map(|point| point.bytes);
     if let (Some(least), Some(most)) = (sizes().min(), sizes().max()) {
-        let dot = |x: u64| Dot { x: x as f64, y: 1.0, spread: None };
+        let dot = |x: u64| Dot { x: x as f64, y: 1.0, spread: None, left: false };
         let dots = vec![dot(least), dot(most)];
         let label = "equal".to_owned();
         series.push(Series { label, colour: series.len(), style: Style::Line, dots });
     }
-    let most = points.iter().map(|point| point.spread.1).fold(1.0, f64::max);
-    let y = "ratio of latencies (least to greatest round)";
-    draw(&series, &over_size(title, y, SeriesLabelPosition::UpperRight), 0.0..most * 1.1)
+    let most = points.iter().map(|point| point.ratio.spread.1).fold(1.0, f64::max);
+    let y = "ratio of latencies (bars: all rounds)";
+    draw(&series, &over_size(title, note, y, SeriesLabelPosition::UpperRight), 0.0..most * 1.1)
 }
 
 /// Likewise of the overlap.
-pub fn overlap(points: &[&overlap::Point], collective: &str, mpi: &str) -> Result<Option<String>> {
-    let values = |p: &overlap::Point| [p.mpi.overlap[0], p.foldback.overlap[0]];
-    let series = both_ways(points, mpi, |p| p.hosts, |p| p.bytes, values);
+pub fn overlap(
+    points: &[&overlap::Point],
+    collective: &str,
+    mpi: &str,
+    note: &str,
+) -> Result<Option<String>> {
+    let values = |p: &overlap::Point| [(&p.mpi).into(), (&p.foldback).into()];
+    let series = both_ways(points, mpi, |p| p.hosts, |p| p.bytes, values, |p| p.folded);
     let title = format!("MPI_{}", capitalised(collective));
-    let text = over_size(&title, "overlap, percent", SeriesLabelPosition::MiddleLeft);
+    let y = "overlap, percent (bars: all rounds)";
+    let text = over_size(&title, note, y, SeriesLabelPosition::MiddleLeft);
     draw(&series, &text, 0.0..105.0)
 }
 
 /// An SVG of latency over the number of hosts, with what was fitted; or none if there are too few.
-pub fn growth(growths: &[Growth<'_>], collective: &str, mpi: &str) -> Result<Option<String>> {
+pub fn growth(
+    growths: &[Growth<'_>],
+    collective: &str,
+    mpi: &str,
+    note: &str,
+) -> Result<Option<String>> {
     let mine: Vec<_> =
         growths.iter().filter(|g| g.collective == collective && g.mpi == mpi).collect();
     // The smallest, the largest, and what lies evenly between.
@@ -161,7 +221,8 @@ pub fn growth(growths: &[Growth<'_>], collective: &str, mpi: &str) -> Result<Opt
             let grows = fit.map_or_else(String::new, |fit| format!(" ~ h^{:.2}", fit.exponent));
             let label =
                 if collective == "barrier" { name.to_owned() } else { format!("{name}, {size}") };
-            let dot = |(&hosts, &y): (&u64, &f64)| Dot { x: hosts as f64, y, spread: None };
+            let dot =
+                |(&hosts, &y): (&u64, &f64)| Dot { x: hosts as f64, y, spread: None, left: false };
             let dots: Vec<_> = costs.iter().map(dot).collect();
             // Both ways of the only size have colours of their own.
             let colour = if chosen.len() == 1 { way } else { colour };
@@ -177,19 +238,22 @@ pub fn growth(growths: &[Growth<'_>], collective: &str, mpi: &str) -> Result<Opt
     let title = format!("MPI_{} over hosts", capitalised(collective));
     let text = Text {
         title: &title,
+        note,
         x: "hosts",
         y: "mean latency, microseconds",
         base: 2.0,
         x_label: |hosts| format!("{hosts}"),
         legend: SeriesLabelPosition::UpperLeft,
     };
-    draw(&series, &text, log_range(&series).log_scale())
+    draw(&series, &text, log_range(&series).log_scale().base(2.0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::growth::growths;
     use super::*;
+
+    const NOTE: &str = "2 CPUs of some kind, a lab, 2026-11-24";
 
     fn points(hosts: &[u64], sizes: &[u64]) -> Vec<Point> {
         let of = |hosts: &u64| {
@@ -209,25 +273,39 @@ mod tests {
     fn a_chart_names_both_ways_and_all_hosts() {
         let points = points(&[2, 8], &[4, 1024]);
         let points: Vec<_> = points.iter().collect();
-        let svg = latency(&points, "allreduce", "openmpi4").unwrap().unwrap();
+        let svg = latency(&points, "allreduce", "openmpi4", NOTE).unwrap().unwrap();
         assert_says(&svg, &["MPI_Allreduce", "foldback, 8 hosts", "openmpi4, 2 hosts"]);
-        let svg = ratio(&points, "allreduce", "openmpi4").unwrap().unwrap();
+        let svg = ratio(&points, "allreduce", "openmpi4", NOTE).unwrap().unwrap();
         assert_says(&svg, &["openmpi4 / foldback", "8 hosts", "equal"]);
+    }
+
+    #[test]
+    fn what_mpi_carries_is_marked_and_where_it_was_measured_is_said() {
+        let mut points = points(&[2], &[4, 1024]);
+        let draw = |points: &[Point]| {
+            let points: Vec<_> = points.iter().collect();
+            latency(&points, "allreduce", "openmpi4", NOTE).unwrap().unwrap()
+        };
+        let all = draw(&points);
+        assert_says(&all, &[NOTE, "1 KiB"]);
+        assert!(!all.contains("left to MPI"));
+        points[1].folded = false;
+        assert_says(&draw(&points), &["left to MPI"]);
     }
 
     #[test]
     fn one_size_makes_no_chart() {
         let points = points(&[2], &[4]);
         let points: Vec<_> = points.iter().collect();
-        assert!(latency(&points, "allreduce", "openmpi4").unwrap().is_none());
-        assert!(ratio(&points, "allreduce", "openmpi4").unwrap().is_none());
+        assert!(latency(&points, "allreduce", "openmpi4", NOTE).unwrap().is_none());
+        assert!(ratio(&points, "allreduce", "openmpi4", NOTE).unwrap().is_none());
     }
 
     #[test]
     fn growth_is_drawn_with_what_was_fitted() {
         let points = points(&[2, 4, 8], &[4, 64, 256, 1024, 4096, 16384]);
-        let svg = growth(&growths(&points), "allreduce", "openmpi4").unwrap().unwrap();
+        let svg = growth(&growths(&points), "allreduce", "openmpi4", NOTE).unwrap().unwrap();
         assert_says(&svg, &["foldback, 4 B", "openmpi4, 16 KiB", "h^0.00", "hosts"]);
-        assert!(growth(&growths(&points), "bcast", "openmpi4").unwrap().is_none());
+        assert!(growth(&growths(&points), "bcast", "openmpi4", NOTE).unwrap().is_none());
     }
 }

@@ -155,16 +155,21 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
         machine.push("with foldback, all sizes that can be folded were (--lift)".to_owned());
     }
     machine.push(format!("{} calls folded; to MPI: {}", folded.calls(), folded.reasons()));
-    if args.overlap {
-        write_overlap(&args, &samples, &machine)
+    let conclusion = if args.overlap {
+        write_overlap(&args, &samples, &machine)?;
+        None
     } else {
-        write_latency(&args, &samples, &machine)
-    }?;
+        write_latency(&args, &samples, &machine)?
+    };
     tell(format_args!("bench: table, charts and samples are in {}\n", args.setting.out.display()));
+    if let Some(conclusion) = conclusion {
+        print(format_args!("{conclusion}\n"))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-fn write_latency(args: &Args, samples: &Samples, machine: &[String]) -> Result<()> {
+/// Returns what can be said in short.
+fn write_latency(args: &Args, samples: &Samples, machine: &[String]) -> Result<Option<String>> {
     let setting = &args.setting;
     let points = latency::points(samples);
     let table = report::markdown(&points, machine);
@@ -176,14 +181,15 @@ fn write_latency(args: &Args, samples: &Samples, machine: &[String]) -> Result<(
     if !growths.is_empty() {
         csv("growth.csv", growth::csv(&points))?;
     }
+    let note = setting.note();
     for mpi in setting.mpi.iter().map(|mpi| mpi.name()) {
         for collective in &args.collective {
             let of = |p: &&latency::Point| p.collective == *collective && p.name == mpi;
             let mine: Vec<_> = points.iter().filter(of).collect();
             for (kind, svg) in [
-                ("", charts::latency(&mine, collective, mpi)?),
-                ("-ratio", charts::ratio(&mine, collective, mpi)?),
-                ("-growth", charts::growth(&growths, collective, mpi)?),
+                ("", charts::latency(&mine, collective, mpi, &note)?),
+                ("-ratio", charts::ratio(&mine, collective, mpi, &note)?),
+                ("-growth", charts::growth(&growths, collective, mpi, &note)?),
             ] {
                 if let Some(svg) = svg {
                     setting
@@ -193,7 +199,7 @@ fn write_latency(args: &Args, samples: &Samples, machine: &[String]) -> Result<(
         }
     }
     print(format_args!("{table}\n"))?;
-    Ok(())
+    Ok(report::conclusion(&points))
 }
 
 fn write_overlap(args: &Args, samples: &Samples, machine: &[String]) -> Result<()> {
@@ -206,7 +212,7 @@ fn write_overlap(args: &Args, samples: &Samples, machine: &[String]) -> Result<(
         for collective in &args.collective {
             let of = |p: &&overlap::Point| p.collective == *collective && p.name == mpi;
             let mine: Vec<_> = points.iter().filter(of).collect();
-            if let Some(svg) = charts::overlap(&mine, collective, mpi)? {
+            if let Some(svg) = charts::overlap(&mine, collective, mpi, &setting.note())? {
                 setting.write(&setting.chart_name(collective, mpi), &svg)?;
             }
         }

@@ -64,6 +64,8 @@ pub struct Point {
 pub struct Way {
     /// What the OSU micro-benchmarks print, in microseconds: the mean over calls and ranks.
     pub mean: f64,
+    /// The least and the greatest of the rounds.
+    pub spread: (f64, f64),
     /// Of calls, each as long as on its slowest rank, in microseconds.
     pub min: f64,
     pub median: f64,
@@ -79,6 +81,7 @@ impl Way {
         let median = |column| subject.median(mode, column);
         Some(Self {
             mean: median(MEAN)?,
+            spread: subject.range(mode, MEAN)?,
             min: median(MIN)?,
             median: median(MEDIAN)?,
             p99: median(P99)?,
@@ -120,7 +123,7 @@ impl Point {
     /// One for tests.
     #[cfg(test)]
     pub fn example(collective: &str, hosts: u64, bytes: u64, ratio: f64) -> Self {
-        let way = |mean| Way { mean, cpu: mean, ..Way::default() };
+        let way = |mean| Way { mean, spread: (mean, mean), cpu: mean, ..Way::default() };
         Self {
             name: "openmpi4".to_owned(),
             collective: collective.to_owned(),

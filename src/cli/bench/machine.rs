@@ -30,6 +30,17 @@ pub fn describe(mpis: &[Mpi]) -> Vec<String> {
     lines
 }
 
+/// The machine in a few words.
+pub fn note() -> String {
+    let kernel = read("/proc/sys/kernel/osrelease");
+    format!("lab on one machine: {} CPUs ({}), Linux {kernel}", cpus(), cpu_model())
+}
+
+/// Such as 2026-11-24, UTC.
+pub fn today() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()
+}
+
 fn read(path: &str) -> String {
     fs::read_to_string(path).map_or_else(|_| "?".to_owned(), |text| text.trim().to_owned())
 }

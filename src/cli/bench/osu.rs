@@ -256,6 +256,7 @@ fn samples_csv(samples: &[Sample]) -> String {
 }
 
 fn draw(args: &Args, points: &[Point]) -> Result<()> {
+    let note = args.setting.note();
     let mut drawn: Vec<(&str, &str)> = Vec::new();
     for point in points {
         let key = (point.mpi.as_str(), point.program.as_str());
@@ -269,8 +270,8 @@ fn draw(args: &Args, points: &[Point]) -> Result<()> {
             .map(Point::to_chart)
             .collect();
         let (mpi, program) = key;
-        let latency = charts::latency_of(&mine, program, &point.unit, mpi)?;
-        let ratio = charts::ratio_of(&mine, &format!("{program}: {mpi} / foldback"))?;
+        let latency = charts::latency_of(&mine, program, &point.unit, mpi, &note)?;
+        let ratio = charts::ratio_of(&mine, &format!("{program}: {mpi} / foldback"), &note)?;
         for (kind, svg) in [("", latency), ("-ratio", ratio)] {
             if let Some(svg) = svg {
                 args.setting

@@ -2,10 +2,9 @@
 
 use std::fmt::Write;
 
-use super::charts::Compared;
+use super::charts::{Compared, Rounds};
 use super::measure::Mode;
 use super::report::microseconds;
-use super::samples::median;
 
 /// A program, an MPI, a number of hosts and a size: both ways, over all rounds.
 #[derive(Clone, Debug)]
@@ -63,21 +62,16 @@ impl Point {
         self.with.iter().filter_map(ratio).collect()
     }
 
-    fn middle(values: &[(u64, f64)]) -> f64 {
-        median(values.iter().map(|(_, value)| *value).collect()).unwrap_or(f64::NAN)
-    }
-
-    /// Medians of both ways; and of the ratio the median, least and greatest.
+    /// Both ways, and their ratio.
     pub fn to_chart(&self) -> Compared {
-        let ratios = self.ratios();
-        let (least, most) = (ratios.iter().copied(), ratios.iter().copied());
+        let values = |of: &[(u64, f64)]| of.iter().map(|(_, value)| *value).collect::<Vec<_>>();
         Compared {
             hosts: self.hosts,
             bytes: self.bytes,
-            mpi: Self::middle(&self.without),
-            foldback: Self::middle(&self.with),
-            ratio: median(ratios.clone()).unwrap_or(f64::NAN),
-            spread: (least.fold(f64::MAX, f64::min), most.fold(f64::MIN, f64::max)),
+            folded: self.folded,
+            mpi: Rounds::of(&values(&self.without)),
+            foldback: Rounds::of(&values(&self.with)),
+            ratio: Rounds::of(&self.ratios()),
         }
     }
 }
@@ -97,12 +91,12 @@ pub fn csv(points: &[Point]) -> String {
             p.hosts,
             p.bytes,
             u8::from(p.folded),
-            c.mpi,
-            c.foldback,
+            c.mpi.median,
+            c.foldback.median,
             p.unit,
-            c.ratio,
-            c.spread.0,
-            c.spread.1
+            c.ratio.median,
+            c.ratio.spread.0,
+            c.ratio.spread.1
         );
     }
     text
@@ -127,11 +121,11 @@ pub fn markdown(points: &[Point], machine: &[String]) -> String {
             p.hosts,
             if p.bytes == 0 { "-".to_owned() } else { p.bytes.to_string() },
             if p.folded { "" } else { " *" },
-            microseconds(c.mpi),
-            microseconds(c.foldback),
-            c.ratio,
-            c.spread.0,
-            c.spread.1
+            microseconds(c.mpi.median),
+            microseconds(c.foldback.median),
+            c.ratio.median,
+            c.ratio.spread.0,
+            c.ratio.spread.1
         );
     }
     text.push('\n');

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::chart::{capitalised, readable_bytes};
 use super::latency::{Point, Way};
 use super::{growth, limits};
 
@@ -22,7 +23,7 @@ pub fn csv(points: &[Point]) -> String {
         let _ =
             write!(text, "{},{},{},{},{bytes},{folded}", p.name, p.collective, p.hosts, p.ranks);
         for way in [&p.mpi, &p.foldback] {
-            let Way { mean, min, median, p99, cpu, frames, wire_bytes } = way;
+            let Way { mean, min, median, p99, cpu, frames, wire_bytes, .. } = way;
             let _ = write!(
                 text,
                 ",{mean:.2},{min:.2},{median:.2},{p99:.2},{cpu:.2},{frames:.2},{wire_bytes:.0}"
@@ -141,6 +142,42 @@ fn costs(text: &mut String, points: &[&Point], mpi: &str) {
     text.push('\n');
 }
 
+/// Two sentences that can be quoted, of the first collective on the first MPI and the most hosts: what
+/// the smallest message gains, and which the real MPI carries; none if foldback does not gain there.
+pub fn conclusion(points: &[Point]) -> Option<String> {
+    let first = points.first()?;
+    let same = |p: &&Point| p.name == first.name && p.collective == first.collective;
+    let hosts = points.iter().filter(same).map(|p| p.hosts).max()?;
+    let mut mine: Vec<&Point> = points.iter().filter(same).filter(|p| p.hosts == hosts).collect();
+    mine.sort_by_key(|p| p.bytes);
+    let least = mine.first().filter(|p| p.folded && p.ratio > 1.0)?;
+    let call = match least.collective.as_str() {
+        "barrier" => "an MPI_Barrier".to_owned(),
+        name => format!("MPI_{} of {}", capitalised(name), readable_bytes(least.bytes as f64)),
+    };
+    let gain = format!(
+        "Between {hosts} hosts of this lab, {call} takes {} µs with foldback and {} with {} alone: \
+         {:.1} times as fast ({:.1} to {:.1} over the rounds).",
+        microseconds(least.foldback.mean),
+        microseconds(least.mpi.mean),
+        least.name,
+        least.ratio,
+        least.ratio_min,
+        least.ratio_max,
+    );
+    let left: Vec<_> =
+        mine.iter().filter(|p| !p.folded).map(|p| readable_bytes(p.bytes as f64)).collect();
+    let rest = if left.is_empty() {
+        "foldback carries all sizes that were measured.".to_owned()
+    } else {
+        format!(
+            "Of the sizes measured the MPI itself carries {}, as without foldback.",
+            left.join(", ")
+        )
+    };
+    Some(format!("{gain} {rest}"))
+}
+
 /// Three digits or so.
 pub fn microseconds(value: f64) -> String {
     match value {
@@ -167,6 +204,25 @@ mod tests {
         assert!(markdown(&[point.clone()], &[]).contains("| bcast | 2 | 8 |"));
         point.folded = false;
         assert!(markdown(&[point], &[]).contains("| bcast | 2 | 8 * |"));
+    }
+
+    #[test]
+    fn the_conclusion_is_of_the_smallest_message_and_what_is_left_to_mpi() {
+        let mut points = [
+            Point::example("allreduce", 2, 4, 9.0),
+            Point::example("allreduce", 4, 65536, 1.0),
+            Point::example("allreduce", 4, 8, 2.5),
+            Point::example("bcast", 8, 4, 7.0),
+        ];
+        let all = conclusion(&points).unwrap();
+        assert!(all.contains("4 hosts") && all.contains("of 8 B takes 32.0 µs"), "{all}");
+        assert!(all.contains("80.0 with openmpi4 alone: 2.5 times as fast"), "{all}");
+        assert!(all.ends_with("foldback carries all sizes that were measured."), "{all}");
+        points[1].folded = false;
+        let left = conclusion(&points).unwrap();
+        assert!(left.ends_with("the MPI itself carries 64 KiB, as without foldback."), "{left}");
+        points[2].ratio = 0.9;
+        assert_eq!(conclusion(&points), None);
     }
 
     #[test]

@@ -176,6 +176,11 @@ impl Subject<'_> {
         median(self.values(mode, column))
     }
 
+    /// The least and the greatest of them.
+    pub fn range(&self, mode: Mode, column: usize) -> Option<(f64, f64)> {
+        range(&self.values(mode, column))
+    }
+
     /// Ranks in all.
     pub fn ranks(&self) -> u64 {
         self.lines.first().map_or(0, |line| line.ranks)
@@ -196,6 +201,12 @@ impl Subject<'_> {
         let ratio = |with: &Sample| Some(without(with.of.round)? / with.values[column]);
         self.of(Mode::Foldback).filter_map(ratio).collect()
     }
+}
+
+/// The least and the greatest.
+pub fn range(values: &[f64]) -> Option<(f64, f64)> {
+    let least = values.iter().copied().reduce(f64::min)?;
+    Some((least, values.iter().copied().reduce(f64::max)?))
 }
 
 /// Of an even number, the mean of the middle two.

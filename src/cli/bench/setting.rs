@@ -112,6 +112,12 @@ impl Setting {
         lines
     }
 
+    /// Likewise in one line, with the date.
+    pub fn note(&self) -> String {
+        let rounds = self.repeats;
+        format!("{}; {rounds} rounds; {}", machine::note(), machine::today())
+    }
+
     /// Makes the directory of the results.
     pub fn make_out(&self) -> Result<()> {
         std::fs::create_dir_all(&self.out)
