@@ -134,7 +134,9 @@ fn the_status_of_a_rank_outlives_the_launcher() {
     assert_eq!(output.status.code(), Some(7), "{output:?}");
 }
 
-/// The launchers end a job for a rank that a signal ended, not for one that exits.
+/// The launchers end a job for a rank that a signal ended, not for one that exits. 11 is how `wait` tells of the
+/// signal: one who exits because of it, as shells do, is shown with 139. Hydra of MPICH 4.0 often trips over its
+/// own end before it can say more.
 #[test]
 fn a_signal_that_ends_a_rank_reaches_the_launcher() {
     let output = foldback(&[
@@ -149,10 +151,10 @@ fn a_signal_that_ends_a_rank_reaches_the_launcher() {
         "--",
         "sh",
         "-c",
-        "[ $(hostname) = h0 ] || kill -SEGV $$",
+        "[ $(hostname) != h0 ] || exec sleep 100; kill -SEGV $$",
     ]);
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("Segmentation fault (signal 11)"), "{output:?}");
+    assert!(said.contains("EXIT CODE: 11\n") && !output.status.success(), "{output:?}");
 }
 
 #[test]
