@@ -16,7 +16,7 @@ fi
 
 case "${1-}" in
 quick)
-	cargo test --release --lib --bins --test simulation --test bpf --test coverage
+	cargo test --release --lib --bins --test simulation --test bpf --test coverage --test layers
 	cargo test --release --test mpi -- --exact conformance::open_mpi_3_hosts_tc conformance::mpich_2_hosts_tc
 	;;
 all)

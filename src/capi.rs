@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::guard;
+use crate::{guard, process};
 
 /// Release of foldback, such as "0.1.0". Static; not to be freed.
 #[unsafe(no_mangle)]
@@ -17,7 +17,5 @@ pub extern "C" fn foldback_version() -> *const c_char {
 /// to leave the job to MPI (which it logged). The answer is the same on all ranks.
 #[unsafe(no_mangle)]
 pub extern "C" fn foldback_is_active() -> c_int {
-    guard::shielded(0, || {
-        c_int::from(crate::runtime::get().is_some_and(crate::runtime::Runtime::world_folds))
-    })
+    guard::shielded(0, || c_int::from(process::get().is_some_and(process::Process::world_folds)))
 }

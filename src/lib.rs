@@ -1,36 +1,38 @@
 //! foldback: fold in the kernel, fall back to MPI.
 //!
 //! ```text
-//!  program ── MPI_Allreduce ─▶ preload ─▶ runtime ── not eligible ─▶ mpi (the real one)
-//!                              collective ─┤ eligible
-//!                                requests ─┤
-//!                                        group ─ leaf           ranks of this host
+//!  program ── MPI_Allreduce ─▶ preload ─▶ dispatch ── left to MPI ─▶ mpi (the real one)
+//!               route ─▶ plan ─▶ codec ─────┤
+//!                                         group ─ leaf          ranks of this host
 //!                                           │
 //!                                          wire ── sendmsg ─▶ tc egress ─▶ other hosts
 //!                                           ▲                                   │
 //!                                           └──── cells ◀──── tc ingress, xdp ◀─┘
 //! ```
 //!
-//! `setup` makes groups, with the help of the `agent`, which has the privileges. `docs/architecture.md`
-//! explains; `docs/protocol.md` proves.
+//! `docs/architecture.md` explains, and has all modules in their order; `docs/protocol.md` proves.
 
 pub mod agent;
 pub mod bindings;
+pub mod call;
 pub mod capi;
-pub mod collective;
+mod codec;
+mod comm;
 pub mod config;
+mod dispatch;
 mod group;
 mod guard;
 pub mod leaf;
 pub mod logging;
 pub mod mpi;
+mod plan;
 mod preload;
+mod process;
 mod requests;
-mod router;
-mod runtime;
-pub mod settings;
+mod route;
 mod setup;
 mod sockopt;
 pub mod stats;
+mod topology;
 mod wait;
 pub mod wire;

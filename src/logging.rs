@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::settings::wrong;
+use crate::config::settings::wrong;
 
 const NAME: &str = "FOLDBACK_LOG";
 const DEFAULT: &str = "warn";

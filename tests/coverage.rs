@@ -7,8 +7,8 @@ use std::ffi::CString;
 use std::fmt::Write;
 use std::path::Path;
 
-use foldback::collective::Collective;
-use foldback::settings;
+use foldback::call::Collective;
+use foldback::config::settings;
 
 const BEGIN: &str = "<!-- the table: made by tests/coverage.rs -->\n";
 const END: &str = "<!-- the end of the table -->\n";

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::agent::error::{Error, ErrorKind, Result};
 use crate::agent::hook::HookChoice;
 use crate::bindings::{FB_MAX_GROUPS, FB_UDP_PORT};
-use crate::settings::wrong;
+use crate::config::settings::wrong;
 
 /// Settings of an agent, embedded or not.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use foldback::agent::{Daemon, HookChoice, Options, SocketAddress, default_address};
-use foldback::settings::unknown;
+use foldback::config::settings::unknown;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 

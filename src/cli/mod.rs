@@ -16,7 +16,7 @@ use clap::{Parser, Subcommand};
 
 /// Fold MPI collectives in the Linux kernel, fall back to MPI.
 #[derive(Parser)]
-#[command(name = "foldback", version, after_long_help = foldback::settings::help())]
+#[command(name = "foldback", version, after_long_help = foldback::config::settings::help())]
 struct Cli {
     #[command(subcommand)]
     command: Command,

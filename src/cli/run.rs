@@ -16,7 +16,7 @@ use crate::library;
 /// Intel MPI, srun of Slurm, flux run. The library must have the same path on all hosts. Output and exit status are the launcher's; at the end one line more says
 /// what was folded, unless FOLDBACK_REPORT says otherwise.
 #[derive(clap::Args)]
-#[command(after_long_help = foldback::settings::help())]
+#[command(after_long_help = foldback::config::settings::help())]
 pub struct Args {
     /// Launcher and its arguments, as in: foldback run -- mpirun -n 4 ./program
     #[arg(required = true, trailing_var_arg = true, value_name = "LAUNCHER")]

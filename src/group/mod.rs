@@ -1,8 +1,8 @@
 //! A group: foldback's state of one communicator, in one rank, and the collectives under way on it.
 #![allow(unsafe_code)]
 
-pub mod image;
 pub mod operation;
+pub mod report;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,17 +10,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use crate::agent::{Client, Hook};
-use crate::config::Shared;
 use crate::leaf::Leaf;
-use crate::router::{Router, Setting};
-use crate::setup::hosts::Layout;
-use crate::stats::{HostLine, named};
+use crate::topology::Place;
 use crate::wire::cells::Mapped;
 use crate::wire::socket::Sockets;
 use crate::wire::{Algorithm, Wire};
-pub use image::Image;
 pub use operation::{Job, Pattern};
 use operation::{Operation, Raw};
+use report::{HostLine, named};
 
 /// Longest messages that are folded in the kernel, and that a root sends to everyone itself
 /// (docs/benchmarks.md).
@@ -42,6 +39,8 @@ pub struct Member {
     pub hook: Hook,
     /// Where.
     pub interface: String,
+    /// Name of this host, for people.
+    pub host: String,
 }
 
 impl Member {
@@ -49,7 +48,7 @@ impl Member {
     pub fn report(&self) -> HostLine {
         let kernel = self.client.counters(self.slot).map(|c| named(&c)).unwrap_or_default();
         HostLine {
-            host: crate::setup::hosts::host_name(),
+            host: self.host.clone(),
             interface: self.interface.clone(),
             hook: self.hook.to_string(),
             groups: 1,
@@ -67,24 +66,10 @@ impl Drop for Member {
     }
 }
 
-/// Where this rank is in the group.
-pub struct Place {
-    /// Which ranks are where.
-    pub layout: Layout,
-    /// Our rank, and our host.
-    pub rank: usize,
-    /// See `rank`.
-    pub member: usize,
-    /// Most payload of a frame, on all hosts.
-    pub chunk_bytes: u16,
-}
-
 /// A group that works.
 pub struct Group {
     /// Where we are.
     pub place: Place,
-    /// Whether it can go by shards.
-    pub has_shards: bool,
     /// Present in the leader of each host.
     member: Option<Member>,
     /// Present where several ranks share a host.
@@ -94,10 +79,6 @@ pub struct Group {
     /// Operations started, and over.
     started: u64,
     ended: u64,
-    /// Which ways its calls go.
-    pub router: Router,
-    /// The last image of equal parts, and their length: most programs stay with one.
-    image: Option<(usize, Arc<Image>)>,
 }
 
 // SAFETY: the group's raw memory is its own, and used by whoever holds the group; buffers of the
@@ -110,13 +91,8 @@ pub struct Ticket(u64);
 
 impl Group {
     /// A group in which nothing is under way.
-    pub fn new(place: Place, member: Option<Member>, leaf: Option<Leaf>, shared: &Shared) -> Self {
-        let (members, ranks) = (place.layout.hosts.len(), place.layout.ranks());
-        let has_shards = Algorithm::has_shards(members, shared.window.into());
-        let setting = Setting { members, ranks, has_shards, algorithm: shared.algorithm };
-        let router = Router::new(setting);
-        let (operations, image) = (VecDeque::new(), None);
-        Self { place, has_shards, member, leaf, operations, started: 0, ended: 0, router, image }
+    pub fn new(place: Place, member: Option<Member>, leaf: Option<Leaf>) -> Self {
+        Self { place, member, leaf, operations: VecDeque::new(), started: 0, ended: 0 }
     }
 
     /// Starts a collective: sends what can be sent now. The rest is [`Group::poll`]'s. `over` is set
@@ -201,18 +177,6 @@ impl Group {
     pub fn usual_fold(&self, bytes: usize) -> Algorithm {
         let long = bytes > SHARDS_FROM;
         if long { Algorithm::Shards } else { Algorithm::best(self.place.layout.hosts.len()) }
-    }
-
-    /// The image of parts of `bytes` bytes of every rank.
-    pub fn even_image(&mut self, bytes: usize) -> Arc<Image> {
-        if let Some((of, image)) = &self.image
-            && *of == bytes
-        {
-            return Arc::clone(image);
-        }
-        let image = Arc::new(Image::new(&self.place.layout, |_| bytes));
-        self.image = Some((bytes, Arc::clone(&image)));
-        image
     }
 
     /// Takes leave; to be called, when nothing is under way, until it says true.

@@ -5,12 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::image::Image;
-use super::{GroupWire, Place};
+use super::GroupWire;
 use crate::bindings as b;
 use crate::leaf::fold::fold;
 use crate::leaf::{Leaf, segment};
-use crate::setup::hosts::Layout;
+use crate::topology::{Image, Layout, Place};
 use crate::wire::{Algorithm, Buffers, Kind, Part, Transfer};
 
 /// What a collective does, in terms of ranks of the communicator.

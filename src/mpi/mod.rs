@@ -14,8 +14,6 @@ use abi::Abi;
 use pmpi::{Handle, Optional, Pmpi};
 use types::{Shape, TypeInfo};
 
-use crate::stats::Reason;
-
 /// Tag of messages that this process sends itself to copy; lower ones complete requests.
 const COPY_TAG: c_int = 32_767;
 /// What is returned where the MPI could not even be asked.
@@ -66,24 +64,18 @@ impl Mpi {
         })
     }
 
-    /// How elements of a datatype, as it was passed, lie in memory.
-    ///
-    /// # Errors
-    /// It is none.
+    /// How elements of a datatype, as it was passed, lie in memory; `None`: it is none.
     #[inline]
-    pub fn shape(&self, datatype: Handle) -> Result<Shape, Reason> {
+    pub fn shape(&self, datatype: Handle) -> Option<Shape> {
         self.shape_of(self.abi.datatype(datatype), datatype)
     }
 
     /// The same of one that was looked up before.
-    ///
-    /// # Errors
-    /// It is none.
     #[inline]
-    pub fn shape_of(&self, known: Option<TypeInfo>, datatype: Handle) -> Result<Shape, Reason> {
+    pub fn shape_of(&self, known: Option<TypeInfo>, datatype: Handle) -> Option<Shape> {
         match known {
-            Some(known) => Ok(known.shape()),
-            None => self.shape_of_derived(self.abi.handle(datatype)).ok_or(Reason::Argument),
+            Some(known) => Some(known.shape()),
+            None => self.shape_of_derived(self.abi.handle(datatype)),
         }
     }
 

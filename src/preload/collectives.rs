@@ -9,7 +9,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use super::fortran::{Binding, Fortran, no_function, store};
 use crate::mpi::pmpi::{Handle, Optional};
-use crate::runtime;
+use crate::process;
 
 /// What MPI_ERR_COUNT is in every MPI.
 const ERR_COUNT: c_int = 2;
@@ -123,7 +123,7 @@ same_when_narrow!(*const std::ffi::c_void, *mut std::ffi::c_void, c_int, Handle)
 
 /// Number of ranks, for arrays that have to be copied.
 fn ranks(comm: Handle) -> usize {
-    runtime::get().map_or(0, |runtime| runtime.mpi.size(comm))
+    process::get().map_or(0, |process| process.mpi.size(comm))
 }
 
 /// The request that the real MPI has made.
@@ -132,7 +132,7 @@ fn ranks(comm: Handle) -> usize {
 /// `request` is the program's.
 unsafe fn made(request: *const u64) -> u64 {
     // SAFETY: the caller's promise; it is of the width of this MPI's handles.
-    runtime::get().map_or(0, |runtime| unsafe { runtime.mpi.abi.request_at(request.cast(), 0) })
+    process::get().map_or(0, |process| unsafe { process.mpi.abi.request_at(request.cast(), 0) })
 }
 
 /// One exported function: `export`, which dispatches `call` and else calls the `real` one, or does
@@ -151,7 +151,7 @@ macro_rules! function {
             let call = $call;
             let request: *mut u64 = $request;
             // SAFETY: the program's arguments.
-            let folded = unsafe { super::super::super::dispatch(Form::$form, &call, request.cast()) };
+            let folded = unsafe { super::super::super::fold(Form::$form, &call, request.cast()) };
             let passed = match folded {
                 Ok(code) => return code,
                 Err(passed) => passed,
@@ -214,30 +214,30 @@ macro_rules! narrow {
 
 /// What an argument of Fortran's is in C. Shadows it in the code that follows.
 macro_rules! from_fortran {
-    (Buf, $arg:ident, $fortran:ident, $runtime:ident) => {
-        $fortran.buffer($runtime, $arg).cast_const()
+    (Buf, $arg:ident, $fortran:ident, $process:ident) => {
+        $fortran.buffer($process, $arg).cast_const()
     };
-    (MutBuf, $arg:ident, $fortran:ident, $runtime:ident) => {
-        $fortran.buffer($runtime, $arg)
+    (MutBuf, $arg:ident, $fortran:ident, $process:ident) => {
+        $fortran.buffer($process, $arg)
     };
-    (Type, $arg:ident, $fortran:ident, $runtime:ident) => {
+    (Type, $arg:ident, $fortran:ident, $process:ident) => {
         $fortran.datatype(*$arg.cast())
     };
-    (Op, $arg:ident, $fortran:ident, $runtime:ident) => {
+    (Op, $arg:ident, $fortran:ident, $process:ident) => {
         $fortran.op(*$arg.cast())
     };
-    (Comm, $arg:ident, $fortran:ident, $runtime:ident) => {
+    (Comm, $arg:ident, $fortran:ident, $process:ident) => {
         $fortran.comm(*$arg.cast())
     };
     // Arrays stay where they are.
-    (Counts, $arg:ident, $fortran:ident, $runtime:ident) => {
+    (Counts, $arg:ident, $fortran:ident, $process:ident) => {
         $arg.cast::<c_int>().cast_const()
     };
-    (Displs, $arg:ident, $fortran:ident, $runtime:ident) => {
+    (Displs, $arg:ident, $fortran:ident, $process:ident) => {
         $arg.cast::<c_int>().cast_const()
     };
     // Count, Root
-    ($number:ident, $arg:ident, $fortran:ident, $runtime:ident) => {
+    ($number:ident, $arg:ident, $fortran:ident, $process:ident) => {
         *$arg.cast::<c_int>()
     };
 }
@@ -262,17 +262,17 @@ macro_rules! fortran_function {
                 // SAFETY: the type that the MPI's Fortran binding gives it.
                 unsafe { Optional::fortran(symbol($real)) };
             let mut passed = None;
-            if let Some((runtime, fortran)) = Fortran::of(Binding::$binding) {
+            if let Some((process, fortran)) = Fortran::of(Binding::$binding) {
                 // SAFETY: the program's arguments.
                 unsafe {
-                    let _ = runtime;
+                    let _ = process;
                     let call = {
-                        $(let $arg = from_fortran!($type, $arg, fortran, runtime);)*
+                        $(let $arg = from_fortran!($type, $arg, fortran, process);)*
                         $call
                     };
                     let mut request = 0u64;
                     let made = (&raw mut request).cast();
-                    match super::super::super::dispatch(Form::$form, &call, made) {
+                    match super::super::super::fold(Form::$form, &call, made) {
                         Ok(code) => {
                             let into: *mut c_void = $request;
                             if !into.is_null() {
@@ -300,7 +300,7 @@ macro_rules! fortran_collective {
             #[allow(unused_imports)]
             use super::super::plain::WIDE;
             use super::super::{Binding, Fortran, Optional, no_function, store, symbol};
-            use crate::collective::{Call, Collective, Form, Side};
+            use crate::call::{Call, Collective, Form, Side};
             use std::ffi::{c_int, c_void};
 
             fortran_function!(Old, Blocking, blocking = concat!("mpi_", stringify!($lower), "_"),
@@ -353,7 +353,7 @@ macro_rules! collective {
             pub mod plain {
                 use super::super::{symbol, Optional};
                 use super::super::plain::*;
-                use crate::collective::{Call, Collective, Form, Side};
+                use crate::call::{Call, Collective, Form, Side};
                 use std::ffi::c_int;
 
                 pub mod real {
@@ -384,7 +384,7 @@ macro_rules! collective {
         pub mod persistent {
             use super::super::{symbol, Optional};
             use super::super::plain::*;
-            use crate::collective::{Call, Collective, Form, Side};
+            use crate::call::{Call, Collective, Form, Side};
             use std::ffi::c_int;
 
             pub mod real {
@@ -417,7 +417,7 @@ macro_rules! collective {
             use super::super::{ERR_COUNT, Narrow, Optional, keep_until_over, made, ranks, symbol};
             use super::super::large::*;
             use super::{persistent as plain_persistent, plain as plain_forms};
-            use crate::collective::{Call, Collective, Form, Side};
+            use crate::call::{Call, Collective, Form, Side};
             use std::ffi::c_int;
 
             pub mod real {
@@ -508,7 +508,7 @@ collective!(allgatherv = Allgatherv(
     recv: MutBuf, counts: Counts, displs: Displs, recv_type: Type, comm: Comm
 ), comm, [count],
 movement!(Allgatherv, Side::new(send, send_count, send_type),
-    Side::each(recv, crate::collective::Counts { counts: counts.cast(), displs: displs.cast(), wide: WIDE }, recv_type),
+    Side::each(recv, crate::call::Counts { counts: counts.cast(), displs: displs.cast(), wide: WIDE }, recv_type),
     0, comm));
 
 collective!(gather = Gather(
@@ -529,7 +529,7 @@ collective!(reduce_scatter = Reduce_scatter(
     send: Buf, recv: MutBuf, counts: Counts, datatype: Type, op: Op, comm: Comm
 ), comm, [count],
 reduction!(Reduce_scatter, send,
-    Side::each(recv, crate::collective::Counts { counts: counts.cast(), displs: std::ptr::null(), wide: WIDE }, datatype),
+    Side::each(recv, crate::call::Counts { counts: counts.cast(), displs: std::ptr::null(), wide: WIDE }, datatype),
     op, 0, comm));
 
 collective!(reduce_scatter_block = Reduce_scatter_block(

@@ -11,10 +11,11 @@ use std::sync::OnceLock;
 use super::collectives::symbol;
 use super::lifecycle::started;
 use super::waits::{busy, nudge, wait_by_tests};
+use crate::dispatch::{free_persistent, start_persistent};
 use crate::guard;
 use crate::mpi::abi::Family;
 use crate::mpi::pmpi::{Handle, Optional, variable};
-use crate::runtime::{self, Runtime};
+use crate::process::{self, Process};
 
 /// An INTEGER, or a handle of `use mpi_f08`, which is one.
 pub type Integer = *const c_int;
@@ -51,18 +52,18 @@ pub enum Binding {
 impl Fortran {
     /// For a call that the real function would not make by the C functions that we interpose; else
     /// `None`: that one is for the C function to look at.
-    pub fn of(binding: Binding) -> Option<(&'static Runtime, &'static Self)> {
+    pub fn of(binding: Binding) -> Option<(&'static Process, &'static Self)> {
         static FORTRAN: OnceLock<Option<Fortran>> = OnceLock::new();
-        let runtime = runtime::get()?;
-        if binding == Binding::Old && runtime.mpi.abi.family != Family::OpenMpi {
+        let process = process::get()?;
+        if binding == Binding::Old && process.mpi.abi.family != Family::OpenMpi {
             return None;
         }
-        let fortran = FORTRAN.get_or_init(|| Self::load(runtime));
-        Some((runtime, fortran.as_ref()?))
+        let fortran = FORTRAN.get_or_init(|| Self::load(process));
+        Some((process, fortran.as_ref()?))
     }
 
-    fn load(runtime: &Runtime) -> Option<Self> {
-        let convert = match runtime.mpi.abi.family {
+    fn load(process: &Process) -> Option<Self> {
+        let convert = match process.mpi.abi.family {
             Family::Mpich => None,
             // The standard ABI has other functions for this, and no Fortran library to try them on.
             Family::Standard => return None,
@@ -125,10 +126,10 @@ impl Fortran {
     }
 
     /// A buffer. Fortran's MPI_IN_PLACE and MPI_BOTTOM are variables.
-    pub fn buffer(&self, runtime: &Runtime, address: *mut c_void) -> *mut c_void {
+    pub fn buffer(&self, process: &Process, address: *mut c_void) -> *mut c_void {
         match address as usize {
             0 => address,
-            at if at == self.in_place => runtime.mpi.abi.in_place as *mut c_void,
+            at if at == self.in_place => process.mpi.abi.in_place as *mut c_void,
             at if at == self.bottom => std::ptr::null_mut(),
             _ => address,
         }
@@ -232,10 +233,10 @@ static TEST_SOME: Both<TestSome> =
 /// Waits until none of `count` requests is of a folded collective under way.
 unsafe fn await_all(binding: Binding, count: c_int, requests: Integer) {
     if busy().is_some()
-        && let Some((runtime, fortran)) = Fortran::of(binding)
+        && let Some((process, fortran)) = Fortran::of(binding)
     {
         wait_by_tests(|| {
-            let open = runtime.requests.open_ones();
+            let open = process.requests.open_ones();
             let over = (0..usize::try_from(count).unwrap_or(0)).all(|index| {
                 // SAFETY: one of the program's requests.
                 let request = unsafe { *requests.add(index) };
@@ -316,13 +317,13 @@ tests! {
 
 /// Starts a persistent collective that is folded.
 unsafe fn start_folded(binding: Binding, request: c_int) -> Option<c_int> {
-    let (runtime, fortran) = Fortran::of(binding)?;
-    if !runtime.requests.persistent.any() {
+    let (process, fortran) = Fortran::of(binding)?;
+    if !process.requests.persistent.any() {
         return None;
     }
     let mut request = fortran.request(request);
     // SAFETY: a request as C has it; starting leaves it as it is.
-    guard::shielded_or_abort(|| unsafe { runtime.start_persistent((&raw mut request).cast()) })
+    guard::shielded_or_abort(|| unsafe { start_persistent(process, (&raw mut request).cast()) })
 }
 
 bindings!(start, (request: IntegerOut, ierror: IntegerOut),
@@ -336,15 +337,15 @@ bindings!(start, (request: IntegerOut, ierror: IntegerOut),
 
 bindings!(startall, (count: Integer, requests: IntegerOut, ierror: IntegerOut),
 |binding, count: Integer, requests: IntegerOut, ierror: IntegerOut| {
-    let Some((runtime, fortran)) = Fortran::of(binding) else { return false };
-    if !runtime.requests.persistent.any() {
+    let Some((process, fortran)) = Fortran::of(binding) else { return false };
+    if !process.requests.persistent.any() {
         return false;
     }
     for index in 0..usize::try_from(*count).unwrap_or(0) {
         let request = *requests.add(index);
         let code = start_folded(binding, request).unwrap_or_else(|| {
             let mut request = fortran.request(request);
-            (runtime.mpi.pmpi.start)(&raw mut request)
+            (process.mpi.pmpi.start)(&raw mut request)
         });
         store(ierror, code);
         if code != 0 {
@@ -357,10 +358,10 @@ bindings!(startall, (count: Integer, requests: IntegerOut, ierror: IntegerOut),
 
 bindings!(request_free, (request: IntegerOut, _ierror: IntegerOut),
 |binding, request: IntegerOut, _: IntegerOut| {
-    if let Some((runtime, fortran)) = Fortran::of(binding) {
+    if let Some((process, fortran)) = Fortran::of(binding) {
         let mut request = fortran.request(*request);
         guard::shielded_or_abort(|| {
-            runtime.free_persistent((&raw mut request).cast());
+            free_persistent(process, (&raw mut request).cast());
         });
     }
     false

@@ -14,7 +14,7 @@ use super::real;
 use super::waits::nudge;
 use crate::mpi::abi::Abi;
 use crate::mpi::pmpi::{Handle, Optional};
-use crate::runtime;
+use crate::process;
 
 type Requests = *const c_void;
 type Statuses = *mut c_void;
@@ -24,8 +24,8 @@ const UNDEFINED: c_int = -32766;
 
 fn abi() -> &'static Abi {
     static ABI: OnceLock<Abi> = OnceLock::new();
-    match runtime::get() {
-        Some(runtime) => &runtime.mpi.abi,
+    match process::get() {
+        Some(process) => &process.mpi.abi,
         None => ABI.get_or_init(|| {
             Abi::detect(real()).unwrap_or_else(|error| {
                 log::error!("MPI_Request_get_status: {error}");

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 
 use super::real;
 use crate::guard;
-use crate::runtime;
+use crate::process;
 
 /// MPI_Init, MPI-4.1 section 11.2.1.
 ///
@@ -38,9 +38,9 @@ pub unsafe extern "C" fn MPI_Init_thread(
 
 /// The real MPI has been asked to start.
 pub fn started() {
-    if let Some(runtime) = runtime::get()
-        && runtime.mpi.is_initialized()
+    if let Some(process) = process::get()
+        && process.mpi.is_initialized()
     {
-        guard::shielded_or_abort(|| runtime.started());
+        guard::shielded_or_abort(|| process.started());
     }
 }

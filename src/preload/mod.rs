@@ -1,6 +1,6 @@
 //! Between the program and its MPI: the functions that a program calls in place of its MPI's.
 //!
-//! Each asks the [`Runtime`] and, if the answer is no, passes the call on unchanged. None is exported
+//! Each asks the [`Process`] and, if the answer is no, passes the call on unchanged. None is exported
 //! whose presence tells a program something about its MPI (`MPI_Get_version`, `MPI_Abi_*`, …).
 
 #![allow(unsafe_code)]
@@ -13,43 +13,40 @@ mod passed_on;
 mod waits;
 
 use std::ffi::{c_int, c_void};
-use std::process::abort;
 use std::sync::OnceLock;
 
-use crate::collective::{Call, Form};
+use crate::call::{Call, Form};
+use crate::dispatch::{self, Passed};
 use crate::guard;
 use crate::mpi::pmpi::Pmpi;
-use crate::runtime::{self, Stopwatch};
+use crate::process;
 
 /// Functions of the real MPI, for a process that foldback otherwise leaves alone.
 fn real() -> &'static Pmpi {
     static REAL: OnceLock<Pmpi> = OnceLock::new();
-    match runtime::get() {
-        Some(runtime) => &runtime.mpi.pmpi,
+    match process::get() {
+        Some(process) => &process.mpi.pmpi,
         None => REAL.get_or_init(|| {
             Pmpi::load().unwrap_or_else(|missing| {
                 log::error!("{missing}");
-                abort()
+                std::process::abort()
             })
         }),
     }
 }
 
-/// Dispatches a collective; `Err` if it is the real MPI's, perhaps to be timed: [`over`] wants to hear of
+/// Folds a collective; `Err` if it is the real MPI's, perhaps to be timed: [`over`] wants to hear of
 /// its end.
 ///
 /// # Safety
 /// The arguments are the program's.
 #[inline]
-unsafe fn dispatch(form: Form, call: &Call, request: *mut c_void) -> Result<c_int, Passed> {
-    let Some(runtime) = runtime::get() else { return Err(None) };
+unsafe fn fold(form: Form, call: &Call, request: *mut c_void) -> Result<c_int, Passed> {
+    let Some(process) = process::get() else { return Err(None) };
     // A panic before anything was sent would be a call for MPI; but nobody can tell from here.
     // SAFETY: the caller's promise.
-    guard::shielded_or_abort(|| unsafe { runtime.collective(form, call, request) })
+    guard::shielded_or_abort(|| unsafe { dispatch::collective(process, form, call, request) })
 }
-
-/// A call that is the real MPI's.
-type Passed = Option<Box<Stopwatch>>;
 
 /// The real MPI has done it.
 #[inline]

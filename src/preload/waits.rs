@@ -8,20 +8,21 @@
 use std::ffi::{c_int, c_void};
 
 use super::real;
+use crate::dispatch::{free_persistent, start_persistent};
 use crate::guard;
-use crate::runtime::{self, Runtime};
+use crate::process::{self, Process};
 
-/// The runtime, if folded collectives are under way in this process.
+/// The process, if folded collectives are under way in this process.
 #[inline]
-pub fn busy() -> Option<&'static Runtime> {
-    runtime::get().filter(|runtime| runtime.requests.any())
+pub fn busy() -> Option<&'static Process> {
+    process::get().filter(|process| process.requests.any())
 }
 
 /// Lets what is under way go on, once.
 #[inline]
 pub fn nudge() {
-    if let Some(runtime) = busy() {
-        guard::shielded_or_abort(|| runtime.requests.progress(&runtime.mpi));
+    if let Some(process) = busy() {
+        guard::shielded_or_abort(|| process.requests.progress(&process.mpi));
     }
 }
 
@@ -29,11 +30,11 @@ pub fn nudge() {
 /// then the real wait does as well.
 pub fn wait_by_tests(mut test: impl FnMut() -> Option<c_int>) -> Option<c_int> {
     busy()?;
-    let mut waiter = guard::shielded_or_abort(|| busy().and_then(Runtime::waiter))?;
+    let mut waiter = guard::shielded_or_abort(|| busy().and_then(Process::waiter))?;
     // Tests let the real MPI progress, which costs; folded collectives come and go faster.
     let mut turns = 0u32;
-    while let Some(runtime) = busy() {
-        let (ended, moved) = guard::shielded_or_abort(|| runtime.requests.progress(&runtime.mpi));
+    while let Some(process) = busy() {
+        let (ended, moved) = guard::shielded_or_abort(|| process.requests.progress(&process.mpi));
         if (ended > 0 || turns.is_multiple_of(8))
             && let Some(code) = test()
         {
@@ -56,11 +57,11 @@ type Requests = *mut u64;
 /// MPI_Request_get_status forgets what a persistent receive has brought.
 fn await_folded(count: c_int, requests: *mut c_void) {
     wait_by_tests(|| {
-        let runtime = runtime::get()?;
-        let open = runtime.requests.open_ones();
+        let process = process::get()?;
+        let open = process.requests.open_ones();
         let over = (0..usize::try_from(count).unwrap_or(0)).all(|index| {
             // SAFETY: one of the program's requests.
-            let request = unsafe { runtime.mpi.abi.request_at(requests, index) };
+            let request = unsafe { process.mpi.abi.request_at(requests, index) };
             !open.contains(&request)
         });
         over.then_some(0)
@@ -178,9 +179,9 @@ pub unsafe extern "C" fn MPI_Start(request: Requests) -> c_int {
 
 /// Starts a persistent collective that is folded.
 fn start(request: Requests) -> Option<c_int> {
-    let runtime = runtime::get()?;
+    let process = process::get()?;
     // SAFETY: the program's request.
-    guard::shielded_or_abort(|| unsafe { runtime.start_persistent(request.cast()) })
+    guard::shielded_or_abort(|| unsafe { start_persistent(process, request.cast()) })
 }
 
 /// MPI_Startall, MPI-4.1 section 3.9.
@@ -189,12 +190,12 @@ fn start(request: Requests) -> Option<c_int> {
 /// As the standard says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_Startall(count: c_int, requests: Requests) -> c_int {
-    let Some(runtime) = runtime::get().filter(|runtime| runtime.requests.persistent.any()) else {
+    let Some(process) = process::get().filter(|process| process.requests.persistent.any()) else {
         // SAFETY: passed on unchanged.
         return unsafe { (real().startall)(count, requests) };
     };
     for index in 0..usize::try_from(count).unwrap_or(0) {
-        let request = runtime.mpi.abi.request_address(requests.cast(), index);
+        let request = process.mpi.abi.request_address(requests.cast(), index);
         // SAFETY: one of the program's requests.
         let code = unsafe { MPI_Start(request.cast()) };
         if code != 0 {
@@ -210,9 +211,9 @@ pub unsafe extern "C" fn MPI_Startall(count: c_int, requests: Requests) -> c_int
 /// As the standard says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_Request_free(request: Requests) -> c_int {
-    if let Some(runtime) = runtime::get() {
+    if let Some(process) = process::get() {
         // SAFETY: the program's request.
-        guard::shielded_or_abort(|| unsafe { runtime.free_persistent(request.cast()) });
+        guard::shielded_or_abort(|| unsafe { free_persistent(process, request.cast()) });
     }
     // SAFETY: passed on unchanged.
     unsafe { (real().request_free)(request) }

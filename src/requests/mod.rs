@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
 
-use crate::collective::staging::Prepared;
+use crate::codec::Prepared;
+use crate::comm::Communicator;
 use crate::mpi::Mpi;
-use crate::runtime::Communicator;
 
 /// Pause of the thread between two looks: short beside a computation that is worth overlapping, and
 /// long beside the 10 us that a look takes. While nothing moves it doubles, up to the longest: see
@@ -202,10 +202,10 @@ fn poll(pending: &[Pending]) -> bool {
         }
         last = Some(&pending.communicator);
         // Whoever holds the group polls it too.
-        if let Some(mut group) = pending.communicator.try_group()
-            && let Some(group) = group.as_mut()
+        if let Some(mut folding) = pending.communicator.try_folding()
+            && let Some(folding) = folding.as_mut()
         {
-            moved |= group.poll(Instant::now);
+            moved |= folding.group.poll(Instant::now);
         }
     }
     moved

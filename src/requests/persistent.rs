@@ -12,14 +12,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Open, PERSISTENT_TAGS, Requests};
-use crate::collective::admit::Admitted;
-use crate::collective::judge::{Ends, judge};
-use crate::collective::plan::Fit;
-use crate::collective::{Call, Side};
+use crate::call::{Call, Message, Side};
+use crate::comm::Communicator;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
-use crate::runtime::Communicator;
-use crate::stats::Message;
+use crate::route::{Admitted, Ends, Fit, judge};
 
 /// A collective that may be started.
 pub struct Persistent {

@@ -1,9 +1,8 @@
-//! Who is where: this host's addresses and identity, and what follows from everyone's.
+//! This host's identity and addresses, and the network that all hosts share.
 
 use std::net::Ipv4Addr;
 
 use nix::net::if_::InterfaceFlags;
-use serde::{Deserialize, Serialize};
 
 use crate::config::Network;
 
@@ -60,39 +59,6 @@ fn default_interface() -> Option<String> {
     })
 }
 
-/// The ranks of a communicator, by host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Layout {
-    /// For each host (member), its ranks in order; the first leads.
-    pub hosts: Vec<Vec<usize>>,
-}
-
-impl Layout {
-    /// Groups ranks by the identity of their hosts, hosts in the order of their first rank.
-    pub fn new<'a>(hosts: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut seen: Vec<(&str, Vec<usize>)> = Vec::new();
-        for (rank, host) in hosts.into_iter().enumerate() {
-            match seen.iter_mut().find(|(other, _)| *other == host) {
-                Some((_, ranks)) => ranks.push(rank),
-                None => seen.push((host, vec![rank])),
-            }
-        }
-        Self { hosts: seen.into_iter().map(|(_, ranks)| ranks).collect() }
-    }
-
-    /// Number of ranks.
-    pub fn ranks(&self) -> usize {
-        self.hosts.iter().map(Vec::len).sum()
-    }
-
-    /// Member and place on its host, of a rank.
-    pub fn place(&self, rank: usize) -> Option<(usize, usize)> {
-        self.hosts.iter().enumerate().find_map(|(member, ranks)| {
-            ranks.iter().position(|other| *other == rank).map(|place| (member, place))
-        })
-    }
-}
-
 /// Chooses an address for each host: in the first network of the first host that all are in; else
 /// each host's first. `None` if some host has none.
 pub fn choose(candidates: &[&[Network]]) -> Option<Vec<Ipv4Addr>> {
@@ -112,14 +78,6 @@ mod tests {
 
     fn networks(list: &[&str]) -> Vec<Network> {
         list.iter().map(|text| text.parse().unwrap()).collect()
-    }
-
-    #[test]
-    fn ranks_meet_by_host_and_the_first_leads() {
-        let layout = Layout::new(["b", "a", "b", "c", "a"]);
-        assert_eq!(layout.hosts, vec![vec![0, 2], vec![1, 4], vec![3]]);
-        assert_eq!(layout.place(4), Some((1, 1)));
-        assert_eq!(layout.place(5), None);
     }
 
     #[test]

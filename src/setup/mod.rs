@@ -27,22 +27,25 @@ use crate::agent::{Client, GroupSpec, SocketAddress, Versions};
 use crate::bindings::{FB_MAX_MEMBERS, FB_OP_BOR, FB_TYPE_U8};
 use crate::config::{Config, Network, Shared};
 use crate::group::operation::Raw;
-use crate::group::{Group, Member, Place};
+use crate::group::{Group, Member};
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
+use crate::topology::{Layout, Place};
 use crate::wait::Waiter;
 use crate::wire::cells::{Cells, Mapped};
 use crate::wire::socket::SocketPool;
 use crate::wire::{Algorithm, Identity, Kind, Transfer, Wire};
 use agent::AgentAccess;
 use exchange::{Failure, exchange};
-use hosts::Layout;
 
 /// Why a job on one host has no group.
 pub const ONE_HOST: &str = "all ranks are on one host";
 
-/// What set-up needs of the process.
-pub struct Process<'a> {
+const NOWHERE: &str = "this rank is on no host";
+
+/// What set-up needs of the context.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
     /// The real MPI.
     pub mpi: &'a Mpi,
     /// The environment.
@@ -101,16 +104,16 @@ pub fn roll_call(mpi: &Mpi, comm: Handle, patience: Duration) -> Result<(), Stri
 ///
 /// # Errors
 /// Why `comm` is left to MPI, the same on all ranks.
-pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
-    let (mpi, rank) = (process.mpi, process.mpi.rank(comm));
+pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, String> {
+    let (mpi, rank) = (context.mpi, context.mpi.rank(comm));
     let defaults = Config::default();
-    let config = process.config.as_ref().unwrap_or(&defaults);
+    let config = context.config.as_ref().unwrap_or(&defaults);
     let patience = config.setup_timeout;
 
-    let hellos = tell(mpi, comm, &hello(process.config), patience, &mut || ())?;
+    let hellos = tell(mpi, comm, &hello(context.config), patience, &mut || ())?;
     let layout = Layout::new(hellos.iter().map(|hello| hello.host.as_str()));
     let members = agree(&hellos, &layout)?;
-    let (me, place) = layout.place(rank).ok_or("this rank is on no host")?;
+    let (me, place) = layout.place(rank).ok_or(NOWHERE)?;
     let leads = place == 0;
     let locals = layout.hosts[me].len();
 
@@ -118,11 +121,11 @@ pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
     let mut client = None;
     let mut meeting = None;
     if leads {
-        match process.agent.ask(|client| client.interface(members[me])) {
+        match context.agent.ask(|client| client.interface(members[me])) {
             Ok((found, interface)) => {
                 offer.chunk_bytes = interface.max_chunk_bytes & !7;
                 offer.port = found.welcome().port;
-                offer.embedded = process.agent.embedded_address();
+                offer.embedded = context.agent.embedded_address();
                 client = Some(found);
             }
             Err(trouble) => offer.trouble = Some(trouble),
@@ -141,7 +144,7 @@ pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
     troubles(&layout, offers.iter().map(|offer| offer.trouble.as_deref()))?;
     let leader = &offers[layout.hosts[me][0]];
     if let Some(address) = &leader.embedded {
-        process.agent.set_neighbour(address.clone());
+        context.agent.set_neighbour(address.clone());
     }
     let leaders = || layout.hosts.iter().map(|ranks| &offers[ranks[0]]);
     let chunk_bytes = leaders().map(|offer| offer.chunk_bytes).min().unwrap_or(0);
@@ -165,7 +168,7 @@ pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
         (None, None) => Ok(None),
     };
     if let Some(client) = client {
-        match join(process, client, &identity, &members, config.shared.window) {
+        match join(context, client, &identity, &members, config.shared.window) {
             Ok(joined) => member = Some(joined),
             Err(error) => trouble = Some(error),
         }
@@ -179,7 +182,7 @@ pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
     troubles(&layout, outcomes.iter().map(|outcome| outcome.trouble.as_deref()))?;
 
     let trouble =
-        member.as_mut().and_then(|member| try_out(process, member, config.probe_timeout).err());
+        member.as_mut().and_then(|member| try_out(context, member, config.probe_timeout).err());
     // A peer may have missed our HELLO; it cannot go on without.
     let mut next_hello = Instant::now();
     let outcomes = tell(mpi, comm, &Outcome { trouble }, patience, &mut || {
@@ -189,8 +192,9 @@ pub fn set_up(process: &Process<'_>, comm: Handle) -> Result<Group, String> {
         }
     })?;
     troubles(&layout, outcomes.iter().map(|outcome| outcome.trouble.as_deref()))?;
-    let place = Place { layout, rank, member: me, chunk_bytes };
-    Ok(Group::new(place, member, leaf, &config.shared))
+    let has_shards = Algorithm::has_shards(members.len(), config.shared.window.into());
+    let place = Place::new(layout, rank, chunk_bytes, has_shards).ok_or(NOWHERE)?;
+    Ok(Group::new(place, member, leaf))
 }
 
 fn hello(config: &Result<Config, String>) -> Hello {
@@ -257,7 +261,7 @@ fn troubles<'a>(layout: &Layout, all: impl Iterator<Item = Option<&'a str>>) -> 
 }
 
 fn join(
-    process: &Process<'_>,
+    context: &Context<'_>,
     client: std::sync::Arc<Client>,
     identity: &Identity,
     members: &[Ipv4Addr],
@@ -273,18 +277,25 @@ fn join(
     let group = client.create_group(&spec).map_err(|error| error.to_string())?;
     let made = || -> std::io::Result<_> {
         let cells = Cells::new(Mapped::new(&group.cells, window)?);
-        Ok((cells, process.sockets.sockets(members, usize::from(identity.me), group.port)?))
+        Ok((cells, context.sockets.sockets(members, usize::from(identity.me), group.port)?))
     };
     let (cells, sockets) = made().map_err(|error| {
         let _ = client.destroy_group(group.slot);
         error.to_string()
     })?;
     let wire = Wire::new(cells, sockets, *identity);
-    Ok(Member { wire, client, slot: group.slot, hook: group.hook, interface: group.interface })
+    Ok(Member {
+        wire,
+        client,
+        slot: group.slot,
+        hook: group.hook,
+        interface: group.interface,
+        host: hosts::host_name(),
+    })
 }
 
 /// Sends HELLOs until everyone's have come, then folds once at every aggregator.
-fn try_out(process: &Process<'_>, member: &mut Member, patience: Duration) -> Result<(), String> {
+fn try_out(context: &Context<'_>, member: &mut Member, patience: Duration) -> Result<(), String> {
     let begin = Instant::now();
     let late = |what: &str| {
         Err(format!(
@@ -295,7 +306,7 @@ fn try_out(process: &Process<'_>, member: &mut Member, patience: Duration) -> Re
             member.client.welcome().port,
         ))
     };
-    let mut waiter = Waiter::new(process.mpi, process.nothing);
+    let mut waiter = Waiter::new(context.mpi, context.nothing);
     let mut next_hello = begin;
     while !member.wire.heard_all() {
         let now = Instant::now();

@@ -4,25 +4,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use super::Reason;
-use crate::collective::{Collective, Form};
+use crate::call::{Collective, Form, Message};
 use crate::mpi::types;
-
-/// What one rank's call moves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Message {
-    /// Which of [`types::TYPES`], from 1, or [`Message::OWN`]; 0: not looked at.
-    pub datatype: u8,
-    /// [`types::Op::number`], or [`Message::OWN`]; 0: none.
-    pub op: u8,
-    /// Count times size; where each rank has its own count, of all ranks.
-    pub bytes: u64,
-}
-
-impl Message {
-    /// A datatype or an op of the program's.
-    pub const OWN: u8 = u8::MAX;
-}
+use crate::route::Reason;
 
 /// The way a call went: folded, or to MPI for a reason.
 pub type Way = Result<(), Reason>;

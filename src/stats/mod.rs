@@ -1,54 +1,14 @@
 //! What was called, and which way it went. One JSON document for a job.
 
 mod calls;
-mod reason;
 mod report;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bindings::fb_counters;
-use crate::router::RouteLine;
+pub use crate::group::report::{HostLine, named};
+use crate::route::RouteLine;
 
-pub use calls::{CallLine, Calls, Message, Route, Way};
-pub use reason::Reason;
-
-/// What the programs of one host counted for this job.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct HostLine {
-    /// The host's name.
-    pub host: String,
-    /// Interface and hook of its first group.
-    pub interface: String,
-    /// What takes frames in there.
-    pub hook: String,
-    /// Groups that this host was in.
-    pub groups: u64,
-    /// Times that a leader of this host asked for something again.
-    pub asked_again: u64,
-    /// Counters of the programs: names as in `bpf/intf.h`.
-    pub kernel: serde_json::Map<String, serde_json::Value>,
-}
-
-impl HostLine {
-    /// Adds what another leader of the same host, or another group, counted.
-    pub fn add(&mut self, other: &Self) {
-        self.groups += other.groups;
-        self.asked_again += other.asked_again;
-        for (name, value) in &other.kernel {
-            let sum = value.as_u64().unwrap_or(0)
-                + self.kernel.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
-            self.kernel.insert(name.clone(), sum.into());
-        }
-    }
-}
-
-/// Counters by name.
-pub fn named(counters: &fb_counters) -> serde_json::Map<String, serde_json::Value> {
-    match serde_json::to_value(counters) {
-        Ok(serde_json::Value::Object(map)) => map,
-        _ => serde_json::Map::new(),
-    }
-}
+pub use calls::{CallLine, Calls, Route, Way};
 
 /// What one rank has to tell at the end.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -132,7 +92,9 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::{Collective, Form};
+    use crate::bindings::fb_counters;
+    use crate::call::{Collective, Form, Message};
+    use crate::route::Reason;
 
     #[test]
     fn a_job_adds_up_over_ranks_and_hosts() {

@@ -195,7 +195,7 @@ fn table(rows: &[Vec<String>], right: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::{Collective, Form};
+    use crate::call::{Collective, Form};
 
     fn line(reason: Option<&str>, form: Form, up_to_bytes: u64, calls: u64) -> CallLine {
         CallLine {

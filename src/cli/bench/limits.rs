@@ -1,4 +1,4 @@
-//! Up to which size foldback is not slower: what the limits (`MAX_BYTES` in `src/config.rs`) are
+//! Up to which size foldback is not slower: what the limits (`MAX_BYTES` in `src/config/mod.rs`) are
 //! chosen by.
 
 use std::collections::{BTreeMap, BTreeSet};

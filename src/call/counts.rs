@@ -1,0 +1,77 @@
+//! Arguments that have an element for each rank.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+
+use super::Call;
+use crate::mpi::Mpi;
+
+/// Arrays with an element for each rank: of `int`, or in the large forms of MPI_Count and MPI_Aint.
+#[derive(Clone, Copy)]
+pub struct Counts {
+    /// Elements.
+    pub counts: *const c_void,
+    /// Where they begin, in elements; null: one after the other.
+    pub displs: *const c_void,
+    /// 64 bits each.
+    pub wide: bool,
+}
+
+impl Counts {
+    /// Of a rank.
+    ///
+    /// # Safety
+    /// The array has an element for it.
+    unsafe fn at(array: *const c_void, wide: bool, rank: usize) -> i64 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if wide {
+                *array.cast::<i64>().add(rank)
+            } else {
+                i64::from(*array.cast::<c_int>().add(rank))
+            }
+        }
+    }
+
+    /// Elements of a rank. SAFETY of callers: the program's arrays span the communicator.
+    pub(crate) unsafe fn count(&self, rank: usize) -> i64 {
+        // SAFETY: the caller's promise.
+        unsafe { Self::at(self.counts, self.wide, rank) }
+    }
+
+    /// Where they begin; `None`: behind those of the rank before. SAFETY of callers: likewise.
+    pub(crate) unsafe fn displacement(&self, rank: usize) -> Option<isize> {
+        // SAFETY: as above.
+        (!self.displs.is_null()).then(|| unsafe { Self::at(self.displs, self.wide, rank) as isize })
+    }
+
+    /// Copies for a call that outlives the program's arrays. The result points into the copies.
+    ///
+    /// # Safety
+    /// The arrays have `ranks` elements.
+    pub unsafe fn copy(&self, ranks: usize) -> (Self, [Vec<i64>; 2]) {
+        let copy = |array: *const c_void| {
+            // SAFETY: the caller's promise.
+            (0..ranks).map(|rank| unsafe { Self::at(array, self.wide, rank) }).collect::<Vec<_>>()
+        };
+        let counts = copy(self.counts);
+        let displs = if self.displs.is_null() { Vec::new() } else { copy(self.displs) };
+        let displs_copy =
+            if displs.is_empty() { std::ptr::null() } else { displs.as_ptr().cast::<c_void>() };
+        let copies = Self { counts: counts.as_ptr().cast(), displs: displs_copy, wide: true };
+        (copies, [counts, displs])
+    }
+}
+
+impl Call {
+    /// Elements of all ranks, where each has its own count.
+    ///
+    /// # Safety
+    /// The array of counts, if there is one, spans the communicator.
+    pub unsafe fn elements_of_all(&self, mpi: &Mpi) -> Option<u64> {
+        let counts = self.recv.counts.filter(|counts| !counts.counts.is_null())?;
+        // SAFETY: the caller's promise.
+        let count = |rank| unsafe { u64::try_from(counts.count(rank)).unwrap_or(0) };
+        Some((0..mpi.size(self.comm)).map(count).sum())
+    }
+}

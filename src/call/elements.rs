@@ -1,0 +1,26 @@
+//! Elements in a buffer of the program's.
+
+use std::ffi::c_void;
+
+use crate::mpi::pmpi::Handle;
+use crate::mpi::types::Shape;
+
+/// Elements in a buffer of the program's.
+#[derive(Clone, Copy)]
+pub struct Elements {
+    /// The first, unless there is none; null also of MPI_BOTTOM, for which types of the program's may be made.
+    pub data: *mut c_void,
+    /// So many.
+    pub count: usize,
+    /// Their type, as it was passed.
+    pub datatype: Handle,
+    /// How they lie.
+    pub shape: Shape,
+}
+
+impl Elements {
+    /// Bytes of their data.
+    pub fn bytes(&self) -> usize {
+        self.count.saturating_mul(self.shape.size)
+    }
+}

@@ -1,0 +1,17 @@
+//! What the statistics tell of a call.
+
+/// What one rank's call moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// Which of [`crate::mpi::types::TYPES`], from 1, or [`Message::OWN`]; 0: not looked at.
+    pub datatype: u8,
+    /// [`crate::mpi::types::Op::number`], or [`Message::OWN`]; 0: none.
+    pub op: u8,
+    /// Count times size; where each rank has its own count, of all ranks.
+    pub bytes: u64,
+}
+
+impl Message {
+    /// A datatype or an op of the program's.
+    pub const OWN: u8 = u8::MAX;
+}

@@ -1,0 +1,77 @@
+//! What all ranks brought, folded by this process: reductions that the kernel does not fold.
+//!
+//! Always in the order of ranks, from the left, whatever the op: so all ranks get the same bits, though
+//! floating point does not associate and the program's own ops need not commute.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+
+use super::finish::SUCCESS;
+use crate::leaf::fold::fold;
+use crate::mpi::Mpi;
+use crate::plan::Deposits;
+use crate::route::eligibility::By;
+
+/// Folds the parts that lie from `from` on. Returns what MPI is to return.
+///
+/// # Safety
+/// The parts are there, and the buffer is the program's to be written.
+pub unsafe fn fold_parts(deposits: &Deposits, from: *const u8, mpi: &Mpi) -> c_int {
+    if deposits.piece.is_empty() || deposits.ranks.is_empty() {
+        return SUCCESS;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        match deposits.fold.by {
+            By::Own { op, element } | By::Kernel { op, element, .. } => {
+                by_ourselves(deposits, from, op, element);
+                SUCCESS
+            }
+            By::Mpi => by_mpi(deposits, from, mpi),
+        }
+    }
+}
+
+/// SAFETY of callers: as [`fold_parts`].
+unsafe fn part(deposits: &Deposits, from: *const u8, rank: usize) -> &[u8] {
+    let start = deposits.image.part(rank).start + deposits.piece.start;
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(from.add(start), deposits.piece.len()) }
+}
+
+/// SAFETY of callers: as [`fold_parts`].
+unsafe fn by_ourselves(deposits: &Deposits, from: *const u8, op: u8, element: u8) {
+    // SAFETY: a buffer of as many elements, which lie as they are sent, is no part of what came.
+    unsafe {
+        let into = std::slice::from_raw_parts_mut(deposits.to.cast::<u8>(), deposits.piece.len());
+        into.copy_from_slice(part(deposits, from, deposits.ranks.start));
+        for rank in deposits.ranks.clone().skip(1) {
+            fold(into, part(deposits, from, rank), op, element);
+        }
+    }
+}
+
+/// Not in the program's buffer, which may have gaps that are to stay as they are; nor where the parts
+/// lie, which is not aligned.
+///
+/// SAFETY of callers: as [`fold_parts`].
+unsafe fn by_mpi(deposits: &Deposits, from: *const u8, mpi: &Mpi) -> c_int {
+    const FAILED: c_int = 1;
+    let ((op, datatype), shape) = (deposits.handles, deposits.fold.shape);
+    let elements = || mpi.elements(datatype, shape, deposits.piece.len() / shape.size);
+    let (Some(mut left), Some(mut right)) = (elements(), elements()) else { return FAILED };
+    // SAFETY: the caller's promise; the MPI took the op on this type.
+    unsafe {
+        let mut code = left.load(mpi, part(deposits, from, deposits.ranks.start));
+        for rank in deposits.ranks.clone().skip(1) {
+            if code == SUCCESS {
+                code = right.load(mpi, part(deposits, from, rank));
+            }
+            if code == SUCCESS {
+                code = mpi.reduce(&left, &mut right, op);
+            }
+            std::mem::swap(&mut left, &mut right);
+        }
+        if code == SUCCESS { left.store(mpi, deposits.to) } else { code }
+    }
+}

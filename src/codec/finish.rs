@@ -1,0 +1,69 @@
+//! What is to be done with what a group brought, by the program's own thread: an operation may come to
+//! its end in any, but only here the real MPI is called, to unpack and to fold.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+
+use super::{deposits, keys};
+use crate::call::Elements;
+use crate::mpi::Mpi;
+use crate::plan::{Finish, Piece};
+
+/// What MPI returns for success.
+pub const SUCCESS: c_int = 0;
+
+/// Does it, with what lies from `from` on. Returns what MPI is to return.
+///
+/// # Safety
+/// All that the plan says has come is there; the program's buffers are hers to be written.
+pub unsafe fn bring(finish: &Finish, from: *const u8, mpi: &Mpi) -> c_int {
+    match finish {
+        Finish::Done => SUCCESS,
+        Finish::Deliver { pieces, to } => {
+            let mut code = SUCCESS;
+            for piece in pieces {
+                // SAFETY: the caller's promise.
+                let result = unsafe { deliver(piece, from, to, mpi) };
+                code = if code == SUCCESS { result } else { code };
+            }
+            code
+        }
+        Finish::Pairs { at, to, bytes, pair } => {
+            // SAFETY: `bytes` bytes of keys, and a buffer of as many pairs.
+            unsafe {
+                let keys = std::slice::from_raw_parts(from.add(*at), *bytes);
+                let pairs = std::slice::from_raw_parts_mut(*to, *bytes);
+                keys::unkey(keys, pairs, *pair);
+            }
+            SUCCESS
+        }
+        // SAFETY: the image is there, and the buffer is the program's.
+        Finish::Fold(deposits) => unsafe { deposits::fold_parts(deposits, from, mpi) },
+    }
+}
+
+/// What the program has no room for is left out, and said.
+///
+/// SAFETY of callers: as [`bring`].
+unsafe fn deliver(piece: &Piece, from: *const u8, to: &Elements, mpi: &Mpi) -> c_int {
+    let Elements { data, datatype, shape, .. } = *to;
+    let room = piece.count * shape.size;
+    let bytes = piece.bytes.len().min(room);
+    if bytes == 0 {
+        return if piece.bytes.is_empty() { SUCCESS } else { mpi.truncated() };
+    }
+    let data = data.wrapping_byte_offset(piece.at * shape.extent);
+    // SAFETY: `from` spans what came; the elements are the program's to be written.
+    let code = unsafe {
+        let from = from.add(piece.bytes.start);
+        if shape.contiguous {
+            std::ptr::copy(from, data.cast(), bytes);
+            SUCCESS
+        } else {
+            let count = bytes / shape.size;
+            let packed = std::slice::from_raw_parts(from, count * shape.size);
+            mpi.unpack(packed, data, count, datatype)
+        }
+    };
+    if code == SUCCESS && bytes < piece.bytes.len() { mpi.truncated() } else { code }
+}

@@ -1,0 +1,133 @@
+//! Between the program's buffers and the group: contributions are packed, or made keys; what comes is put
+//! where it belongs.
+//!
+//! Nothing here can make a rank leave the others. A trouble of its own is kept, and becomes what the
+//! call returns; the rank takes part with zeros in place of what it cannot bring.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+
+use super::finish::{SUCCESS, bring};
+use super::keys;
+use crate::call::Elements;
+use crate::group::Job;
+use crate::mpi::Mpi;
+use crate::mpi::pmpi::Handle;
+use crate::plan::{Finish, Plan, Sink, Source};
+
+/// What a call that is folded needs besides its job.
+pub struct Prepared {
+    finish: Finish,
+    /// Where what came lies.
+    from: *const u8,
+    /// What MPI is to return, if nothing else goes wrong.
+    trouble: c_int,
+    /// A datatype of our own, see [`Prepared::keep_type`].
+    type_copy: Option<Handle>,
+    /// Memory that the job and this point to.
+    _staging: [Vec<u8>; 2],
+}
+
+// SAFETY: the pointers are to memory of its own, and to buffers that the program promised to leave
+// alone until the collective is over.
+unsafe impl Send for Prepared {}
+
+/// Makes the job of a plan.
+///
+/// # Safety
+/// The plan's buffers are as MPI demands of the program.
+pub unsafe fn prepare(mpi: &Mpi, plan: Plan) -> (Job, Prepared) {
+    let Plan { pattern, op, element, bytes, source, sink } = plan;
+    let (mut brought, mut came, mut trouble) = (Vec::new(), Vec::new(), SUCCESS);
+    let brings = !matches!(source, Source::Nothing);
+    let mut send: *const u8 = match source {
+        Source::Nothing => std::ptr::null(),
+        Source::Elements(elements) if elements.shape.contiguous && elements.bytes() == bytes => {
+            elements.data.cast_const().cast()
+        }
+        Source::Elements(elements) => {
+            // SAFETY: the caller's promise.
+            (brought, trouble) = unsafe { packed(mpi, &elements, bytes) };
+            brought.as_ptr()
+        }
+        Source::Keys(pairs, pair) => {
+            // SAFETY: a buffer of that many bytes.
+            let pairs = unsafe { std::slice::from_raw_parts(pairs.cast(), bytes) };
+            brought = keys::keys(pairs, pair);
+            brought.as_ptr()
+        }
+    };
+    let (recv, from, finish) = match sink {
+        Sink::Nothing => (std::ptr::null_mut(), std::ptr::null(), Finish::Done),
+        Sink::Straight(to) => (to.cast(), std::ptr::null(), Finish::Done),
+        Sink::OverKeys(finish) => {
+            let keys = brought.as_mut_ptr();
+            send = keys;
+            (keys, keys.cast_const(), finish)
+        }
+        Sink::Own(finish) => (std::ptr::null_mut(), send, finish),
+        Sink::Staged(bytes, finish) => {
+            came = vec![0; bytes];
+            (came.as_mut_ptr(), came.as_ptr(), finish)
+        }
+    };
+    if !brings {
+        send = recv;
+    }
+    let prepared = Prepared { finish, from, trouble, type_copy: None, _staging: [brought, came] };
+    (Job { pattern, op, element, bytes, send, recv }, prepared)
+}
+
+/// `bytes` bytes of elements, and what MPI is to return: the elements may have been more, or less, or
+/// none that the MPI can pack.
+///
+/// SAFETY of callers: as [`prepare`].
+unsafe fn packed(mpi: &Mpi, elements: &Elements, bytes: usize) -> (Vec<u8>, c_int) {
+    let &Elements { data, count, datatype, shape } = elements;
+    let own = elements.bytes();
+    // SAFETY: the program's buffer, count and type.
+    let packed = unsafe {
+        if own == 0 {
+            Ok(Vec::new())
+        } else if shape.contiguous {
+            Ok(std::slice::from_raw_parts(data.cast_const().cast(), own).to_vec())
+        } else {
+            mpi.pack(data, count, datatype, own)
+        }
+    };
+    let trouble = match &packed {
+        Err(code) => *code,
+        Ok(_) if own > bytes => mpi.truncated(),
+        Ok(_) => SUCCESS,
+    };
+    let mut packed = packed.unwrap_or_default();
+    packed.resize(bytes, 0);
+    (packed, trouble)
+}
+
+impl Prepared {
+    /// Does what is left, once the operation is over. Returns what MPI is to return.
+    ///
+    /// # Safety
+    /// The job is over; the program's buffers are still there.
+    pub unsafe fn finish(self, mpi: &Mpi) -> c_int {
+        // SAFETY: the caller's promise.
+        let code = unsafe { bring(&self.finish, self.from, mpi) };
+        if let Some(copy) = self.type_copy {
+            mpi.free_type(copy);
+        }
+        if code == SUCCESS { self.trouble } else { code }
+    }
+
+    /// For a call that returns before [`Prepared::finish`]: the program may free its datatype
+    /// meanwhile.
+    pub fn keep_type(&mut self, mpi: &Mpi) {
+        if let Finish::Deliver { to, .. } = &mut self.finish
+            && !to.shape.contiguous
+            && let Some(copy) = mpi.copy_type(to.datatype)
+        {
+            to.datatype = copy;
+            self.type_copy = Some(copy);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Communicators as foldback knows them: found by their handle, given a group once they have had enough
+//! calls, and let go when the program frees them.
+
+mod complete;
+mod pool;
+mod retired;
+mod table;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::config::Shared;
+use crate::group::Group;
+use crate::route::router::Setting;
+use crate::route::{Reason, Router};
+
+pub use complete::{complete, fold_words};
+use pool::Pool;
+pub use table::{Communicators, fold_on};
+
+/// The group of a communicator, and which ways its calls go.
+pub struct Folding {
+    /// The group.
+    pub group: Group,
+    /// The ways of blocking collectives, as far as they are measured.
+    pub router: Router,
+}
+
+impl Folding {
+    /// A group in which nothing has been measured.
+    pub fn new(group: Group, shared: &Shared) -> Self {
+        let layout = &group.place.layout;
+        let router = Router::new(Setting {
+            members: layout.hosts.len(),
+            ranks: layout.ranks(),
+            has_shards: group.place.has_shards,
+            algorithm: shared.algorithm,
+        });
+        Self { group, router }
+    }
+}
+
+/// What is known of a communicator.
+pub struct Communicator {
+    /// Our rank.
+    pub rank: usize,
+    /// Number of its ranks.
+    pub size: usize,
+    /// Why it is left to MPI, for good.
+    declined: OnceLock<Reason>,
+    /// Eligible calls so far, until it has a group.
+    calls: AtomicU32,
+    /// Groups of its persistent collectives.
+    pool: Pool,
+    /// `None`: not set up (yet).
+    folding: Mutex<Option<Box<Folding>>>,
+}
+
+/// A communicator's group, held by one thread.
+pub type Held<'a> = MutexGuard<'a, Option<Box<Folding>>>;
+
+impl Communicator {
+    /// One of which `rank` and `size` are known, and that has a group, or may get one unless it is
+    /// declined.
+    pub fn new(
+        (rank, size): (usize, usize),
+        declined: Option<Reason>,
+        folding: Option<Box<Folding>>,
+    ) -> Self {
+        Self {
+            rank,
+            size,
+            declined: declined.map_or_else(OnceLock::new, OnceLock::from),
+            calls: AtomicU32::new(0),
+            pool: Pool::default(),
+            folding: Mutex::new(folding),
+        }
+    }
+
+    /// Its group, whatever else is known of it.
+    pub fn folding(&self) -> Held<'_> {
+        self.folding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its group, unless somebody is at it.
+    pub fn try_folding(&self) -> Option<Held<'_>> {
+        self.folding.try_lock().ok()
+    }
+
+    /// Leaves it to MPI for good, unless that was done before. Returns why.
+    pub fn decline(&self, reason: Reason) -> Reason {
+        *self.declined.get_or_init(|| reason)
+    }
+
+    /// Whether it may be folded on.
+    ///
+    /// # Errors
+    /// Why it is left to MPI, for good.
+    #[inline]
+    pub fn accepted(&self) -> Result<(), Reason> {
+        self.declined.get().map_or(Ok(()), |reason| Err(*reason))
+    }
+
+    /// Its group, for a call that is eligible on all ranks alike, of a communicator that is accepted; made by
+    /// `set_up` if this is the call to do so, the `setup_calls`-th.
+    ///
+    /// # Errors
+    /// There is none, now or for good.
+    #[inline]
+    pub fn folding_or(
+        &self,
+        setup_calls: u32,
+        set_up: impl FnOnce() -> Option<Box<Folding>>,
+    ) -> Result<Held<'_>, Reason> {
+        let mut folding = self.folding();
+        if folding.is_none() {
+            let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+            if calls < setup_calls {
+                return Err(Reason::NotYet);
+            }
+            *folding = set_up();
+            if folding.is_none() {
+                return Err(self.decline(Reason::NoGroup));
+            }
+        }
+        Ok(folding)
+    }
+
+    /// Its groups, as it is freed: its own, and those of persistent collectives that nobody has.
+    fn close(self: Arc<Self>) -> impl Iterator<Item = Arc<Self>> {
+        let spare = self.pool.close();
+        std::iter::once(self).chain(spare)
+    }
+}

@@ -1,0 +1,133 @@
+//! Groups of persistent collectives, each of which has one to itself as long as it lives.
+//!
+//! Making a group takes milliseconds, and a program may make and free persistent collectives in a loop.
+//! So the group of a freed one stays with its communicator for the next. Freeing is local: a rank may
+//! have freed what another still has. Which group is free on all ranks, they tell each other by a fold.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Communicator, Communicators, fold_words};
+use crate::bindings::FB_OP_BAND;
+use crate::mpi::pmpi::Handle;
+use crate::route::Reason;
+use crate::setup::Context;
+use crate::setup::exchange::exchange;
+
+/// Most of one communicator; no more than there are bits in [`Pool::free`].
+const MOST: usize = 32;
+
+struct Owned {
+    group: Arc<Communicator>,
+    taken: bool,
+}
+
+/// The groups of a communicator's persistent collectives, in the order in which they were made, which
+/// is alike on all ranks; `None` once it is freed.
+pub(super) struct Pool(Mutex<Option<Vec<Owned>>>);
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self(Mutex::new(Some(Vec::new())))
+    }
+}
+
+impl Pool {
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Owned>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many groups there are; and one bit for each that is free here.
+    fn free(&self) -> (usize, u64) {
+        let pool = self.lock();
+        let Some(owned) = pool.as_deref() else { return (0, 0) };
+        let is_idle = |group: &Communicator| {
+            let folding = group.try_folding();
+            folding.is_some_and(|folding| folding.as_ref().is_some_and(|f| f.group.is_idle()))
+        };
+        let bit = |(index, owned): (usize, &Owned)| {
+            u64::from(!owned.taken && is_idle(&owned.group)) << index
+        };
+        (owned.len(), owned.iter().enumerate().map(bit).sum())
+    }
+
+    fn take(&self, index: usize) -> Option<Arc<Communicator>> {
+        let mut pool = self.lock();
+        let owned = pool.as_mut()?.get_mut(index)?;
+        owned.taken = true;
+        Some(Arc::clone(&owned.group))
+    }
+
+    fn add(&self, group: Arc<Communicator>) {
+        if let Some(pool) = self.lock().as_mut() {
+            pool.push(Owned { group, taken: true });
+        }
+    }
+
+    /// Takes a group back; false if the communicator is gone.
+    fn give_back(&self, group: &Arc<Communicator>) -> bool {
+        let mut pool = self.lock();
+        let Some(pool) = pool.as_mut() else { return false };
+        let mut same = pool.iter_mut().filter(|owned| Arc::ptr_eq(&owned.group, group));
+        same.next().is_some_and(|owned| std::mem::take(&mut owned.taken))
+    }
+
+    /// The communicator is freed: its groups that no persistent collective has.
+    pub(super) fn close(&self) -> Vec<Arc<Communicator>> {
+        let all = self.lock().take().unwrap_or_default();
+        all.into_iter().filter(|owned| !owned.taken).map(|owned| owned.group).collect()
+    }
+}
+
+impl Communicators {
+    /// A group for a persistent collective of `comm` alone. Collective.
+    ///
+    /// # Errors
+    /// There is none to be had, on all ranks alike.
+    pub fn take_spare(
+        &self,
+        context: &Context<'_>,
+        comm: Handle,
+        communicator: &Communicator,
+    ) -> Result<Arc<Communicator>, Reason> {
+        let (count, free) = communicator.pool.free();
+        if count > 0 {
+            let free = free_on_all(context, comm, communicator, free)?;
+            if free != 0 {
+                let index = free.trailing_zeros() as usize;
+                return communicator.pool.take(index).ok_or(Reason::NoGroup);
+            }
+        }
+        if count >= MOST {
+            return Err(Reason::Persistent);
+        }
+        let folding = self.set_up(context, comm).ok_or(Reason::NoGroup)?;
+        let place = (communicator.rank, communicator.size);
+        let group = Arc::new(Communicator::new(place, None, Some(folding)));
+        communicator.pool.add(Arc::clone(&group));
+        Ok(group)
+    }
+
+    /// Takes back the group of a persistent collective of `home`.
+    pub fn give_back(&self, home: &Communicator, group: Arc<Communicator>) {
+        if !home.pool.give_back(&group) {
+            self.retired.add(std::iter::once(group));
+            self.retired.reap(false);
+        }
+    }
+}
+
+/// Which of the groups in `communicator`'s pool are free on all ranks, of those that are free here. Collective.
+fn free_on_all(
+    context: &Context<'_>,
+    comm: Handle,
+    communicator: &Communicator,
+    free: u64,
+) -> Result<u64, Reason> {
+    if let Some(folding) = communicator.folding().as_mut() {
+        let mut free = [free];
+        fold_words(context, &mut folding.group, FB_OP_BAND, &mut free);
+        return Ok(free[0]);
+    }
+    let all = exchange(context.mpi, comm, &free, None, &mut || ());
+    Ok(all.map_err(|_| Reason::NoGroup)?.into_iter().fold(u64::MAX, |all, one| all & one))
+}

@@ -1,0 +1,86 @@
+//! Groups of freed communicators, whose peers may still ask for something.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::Communicator;
+use crate::group::report::HostLine;
+
+/// Calls from one look at them to the next, as long as there are any.
+const REAP_CALLS: u32 = 64;
+
+/// All of a process.
+#[derive(Default)]
+pub struct Retired {
+    state: Mutex<State>,
+    /// Whether there are any, and calls since there are.
+    any: AtomicBool,
+    calls: AtomicU32,
+}
+
+#[derive(Default)]
+struct State {
+    communicators: Vec<Arc<Communicator>>,
+    /// Counters of those that are gone altogether.
+    report: Option<HostLine>,
+}
+
+impl Retired {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves groups to be destroyed when their members are done with them.
+    pub fn add(&self, communicators: impl Iterator<Item = Arc<Communicator>>) {
+        self.state().communicators.extend(communicators);
+    }
+
+    /// Destroys those that all members are done with; at the end, all.
+    pub fn reap(&self, all: bool) {
+        let mut state = self.state();
+        let State { communicators, report } = &mut *state;
+        communicators.retain(|communicator| {
+            // Somebody is at it: a wait for what was started before the communicator was freed.
+            let Some(mut folding) = communicator.try_folding() else { return true };
+            let gone = match folding.as_mut() {
+                None => return false,
+                Some(_) if all => true,
+                Some(folding) if !folding.group.is_idle() => {
+                    folding.group.poll(Instant::now);
+                    false
+                }
+                Some(folding) => folding.group.farewell(),
+            };
+            if gone && let Some(line) = folding.take().and_then(|folding| folding.group.report()) {
+                match report.as_mut() {
+                    Some(sum) => sum.add(&line),
+                    None => *report = Some(line),
+                }
+            }
+            !gone
+        });
+        self.any.store(!communicators.is_empty(), Ordering::Relaxed);
+    }
+
+    /// To be called with every collective. Taking leave of a group takes several looks: without these the
+    /// last ones that a program frees would keep their slots in the agents until it ends.
+    #[inline]
+    pub fn reap_now_and_then(&self) {
+        if self.any.load(Ordering::Relaxed) {
+            self.count_and_reap();
+        }
+    }
+
+    #[cold]
+    fn count_and_reap(&self) {
+        if self.calls.fetch_add(1, Ordering::Relaxed) % REAP_CALLS == REAP_CALLS - 1 {
+            self.reap(false);
+        }
+    }
+
+    /// What the kernel of this host did for those that are gone.
+    pub fn take_report(&self) -> Option<HostLine> {
+        self.state().report.take()
+    }
+}

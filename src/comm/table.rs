@@ -1,0 +1,121 @@
+//! All communicators of a process, by their handle.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+
+use super::retired::Retired;
+use super::{Communicator, Folding};
+use crate::config::Config;
+use crate::mpi::Mpi;
+use crate::mpi::lifetime::Ended;
+use crate::mpi::pmpi::Handle;
+use crate::route::Reason;
+use crate::setup::{Context, set_up};
+
+/// All of a process.
+#[derive(Default)]
+pub struct Communicators {
+    known: RwLock<ByHandle>,
+    /// Groups of those that were freed.
+    pub retired: Retired,
+}
+
+/// By handle, with a hash that costs next to nothing: it is computed at every call.
+type ByHandle = HashMap<Handle, Arc<Communicator>, BuildHasherDefault<HandleHasher>>;
+
+/// Fibonacci hashing, Knuth vol. 3, 6.4: handles are addresses or small numbers, and distinct.
+#[derive(Default)]
+struct HandleHasher(u64);
+
+impl Hasher for HandleHasher {
+    fn write_usize(&mut self, handle: usize) {
+        self.0 = (handle as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("handles are usize");
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Communicators {
+    fn write(&self) -> RwLockWriteGuard<'_, ByHandle> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The one of a handle, if it is known.
+    #[inline]
+    pub fn get(&self, comm: Handle) -> Option<Arc<Communicator>> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).get(&comm).map(Arc::clone)
+    }
+
+    /// The one of a handle, known or looked at for the first time; `ended` is called when it is freed.
+    #[inline]
+    pub fn find(&self, mpi: &Mpi, comm: Handle, ended: Ended) -> Option<Arc<Communicator>> {
+        self.get(comm).or_else(|| self.meet(mpi, comm, ended))
+    }
+
+    #[cold]
+    fn meet(&self, mpi: &Mpi, comm: Handle, ended: Ended) -> Option<Arc<Communicator>> {
+        let declined = if mpi.is_intercomm(comm) {
+            Some(Reason::Intercommunicator)
+        } else {
+            (!mpi.is_of_world(comm)).then_some(Reason::Foreign)
+        };
+        // Without news of its end, a new communicator of the same handle would be taken for it.
+        if comm != mpi.abi.comm_world && comm != mpi.abi.comm_self {
+            mpi.watch(comm, ended)?;
+        }
+        let place = (mpi.rank(comm), mpi.size(comm));
+        Some(self.add(comm, Communicator::new(place, declined, None)))
+    }
+
+    /// Takes one in.
+    pub fn add(&self, comm: Handle, communicator: Communicator) -> Arc<Communicator> {
+        let communicator = Arc::new(communicator);
+        self.write().insert(comm, Arc::clone(&communicator));
+        communicator
+    }
+
+    /// One is being freed.
+    pub fn forget(&self, comm: Handle) {
+        let Some(communicator) = self.write().remove(&comm) else { return };
+        self.retired.add(communicator.close());
+        self.retired.reap(false);
+    }
+
+    /// Takes all out, with their groups, at the end.
+    pub fn drain(&self) -> Vec<Arc<Communicator>> {
+        let all: Vec<_> = self.write().drain().map(|(_, communicator)| communicator).collect();
+        all.into_iter().flat_map(Communicator::close).collect()
+    }
+
+    /// A new group of `comm`, if it can have one. Collective.
+    pub fn set_up(&self, context: &Context<'_>, comm: Handle) -> Option<Box<Folding>> {
+        self.retired.reap(false);
+        match fold_on(context, comm) {
+            Ok(folding) => Some(folding),
+            Err(why) => {
+                if context.mpi.rank(comm) == 0 {
+                    log::info!("a communicator is left to MPI: {why}");
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Sets a group up. Collective.
+///
+/// # Errors
+/// Why there is none, the same on all ranks.
+pub fn fold_on(context: &Context<'_>, comm: Handle) -> Result<Box<Folding>, String> {
+    let group = set_up(context, comm)?;
+    let defaults = Config::default();
+    let config = context.config.as_ref().unwrap_or(&defaults);
+    Ok(Box::new(Folding::new(group, &config.shared)))
+}

@@ -1,0 +1,257 @@
+//! The settings of a process, read once: [`settings`] has the variables.
+
+pub mod settings;
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bindings::FB_CHUNK_BYTES;
+use crate::call::{COLLECTIVES, Collective};
+use crate::wire::Algorithm;
+
+/// What must be alike on all ranks. They compare it when a group is set up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shared {
+    /// Largest message, in bytes, that is folded, for each of [`Collective::ALL`]: where the way is
+    /// measured, as long as nothing is known, unless `limited`.
+    pub max_bytes: [usize; COLLECTIVES],
+    /// `FOLDBACK_MAX_BYTES` is given: nothing longer is folded, measured or not.
+    pub limited: bool,
+    /// Who chooses between the fold and MPI.
+    pub policy: Policy,
+    /// Eligible calls on a communicator after which its group is set up.
+    pub setup_calls: u32,
+    /// Cells of a group.
+    pub window: u32,
+    /// How folds to all go; `None`: as is best for the group.
+    pub algorithm: Option<Algorithm>,
+}
+
+/// Settings of one process.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `FOLDBACK=off` clears it.
+    pub enabled: bool,
+    /// What all ranks must agree on.
+    pub shared: Shared,
+    /// Where the statistics go: `-` is standard output. `FOLDBACK_STATS`.
+    pub stats: Option<String>,
+    /// What of them is said on standard error. `FOLDBACK_REPORT`.
+    pub report: Report,
+    /// How long the ranks may take to answer each other at set-up. `FOLDBACK_SETUP_TIMEOUT`, s.
+    pub setup_timeout: Duration,
+    /// How long the first frames may take to go round. `FOLDBACK_PROBE_TIMEOUT`, s.
+    pub probe_timeout: Duration,
+    /// The network to use, as address/prefix length. `FOLDBACK_NET`.
+    pub network: Option<Network>,
+}
+
+/// Who chooses, `FOLDBACK_ROUTE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Policy {
+    /// Measurement.
+    Auto,
+    /// The limits alone: what may be folded is.
+    Fold,
+    /// Everything is the real MPI's.
+    Mpi,
+}
+
+/// What is said of a job at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// Nothing.
+    Off,
+    /// One line.
+    Line,
+    /// All statistics, as tables.
+    Full,
+}
+
+/// Where folding stops paying: the largest sizes at which it was not slower than Open MPI at 2, 4 and
+/// 8 hosts of the lab (docs/benchmarks.md).
+const MAX_BYTES: [usize; COLLECTIVES] = {
+    const CHUNK: usize = FB_CHUNK_BYTES as usize;
+    let mut most = [CHUNK; COLLECTIVES];
+    most[Collective::Allreduce as usize] = 64 << 10;
+    most[Collective::Bcast as usize] = 4096;
+    most[Collective::Allgather as usize] = 8192;
+    most[Collective::Allgatherv as usize] = 4096;
+    most[Collective::Reduce_scatter as usize] = 2048;
+    most[Collective::Reduce_scatter_block as usize] = 2048;
+    most[Collective::Scan as usize] = 2048;
+    most[Collective::Exscan as usize] = 2048;
+    most[Collective::Alltoall as usize] = 8192;
+    most[Collective::Barrier as usize] = usize::MAX;
+    most
+};
+
+/// The longest messages for which the ways are compared, of collectives that go by shards; others, up to
+/// so many times their limit.
+const MOST_MEASURED: usize = 16 << 20;
+const TIMES_MEASURED: usize = 4;
+
+impl Shared {
+    /// The longest message of a collective that may be folded.
+    pub fn most_bytes(&self, collective: Collective, measured: bool) -> usize {
+        let limit = self.max_bytes[collective as usize];
+        if !measured || self.limited {
+            return limit;
+        }
+        match collective {
+            Collective::Allreduce | Collective::Bcast | Collective::Reduce_scatter_block => {
+                MOST_MEASURED
+            }
+            _ => limit.saturating_mul(TIMES_MEASURED),
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            shared: Shared {
+                max_bytes: MAX_BYTES,
+                limited: false,
+                policy: Policy::Auto,
+                setup_calls: 100,
+                window: 1024,
+                algorithm: None,
+            },
+            stats: None,
+            report: Report::Off,
+            setup_timeout: Duration::from_secs(60),
+            probe_timeout: Duration::from_secs(5),
+            network: None,
+        }
+    }
+}
+
+impl Config {
+    /// Reads the environment.
+    ///
+    /// # Errors
+    /// One line that names the variable and what it may be.
+    pub fn from_environment() -> Result<Self, String> {
+        settings::read(|name| std::env::var(name).ok().filter(|text| !text.is_empty()))
+    }
+}
+
+/// The variable by which this job asks its MPI to survive the end of a rank: Open MPI's, which its
+/// `mpirun --with-ft ulfm` sets, or MPICH's. Nobody who waits for a frame would learn of such an end.
+pub fn fault_tolerance(variable: impl Fn(&str) -> Option<String>) -> Option<&'static str> {
+    let on = |text: String| matches!(text.to_lowercase().as_str(), "1" | "true" | "yes" | "on");
+    ["OMPI_MCA_mpi_ft_enable", "MPIR_CVAR_ENABLE_FT"]
+        .into_iter()
+        .find(|name| variable(name).is_some_and(on))
+}
+
+/// Limits as `FOLDBACK_MAX_BYTES` has them.
+pub(crate) fn max_bytes(text: &str) -> Option<[usize; COLLECTIVES]> {
+    if let Ok(bytes) = text.parse() {
+        return Some([bytes; COLLECTIVES]);
+    }
+    let mut limits = MAX_BYTES;
+    for part in text.split(',') {
+        let (name, bytes) = part.split_once('=')?;
+        let of = |c: &Collective| c.name().eq_ignore_ascii_case(name.trim());
+        limits[Collective::ALL.iter().position(of)?] = bytes.trim().parse().ok()?;
+    }
+    Some(limits)
+}
+
+/// An IPv4 network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
+    /// Any address in it.
+    pub address: std::net::Ipv4Addr,
+    /// Length of its prefix in bits.
+    pub prefix: u8,
+}
+
+impl Network {
+    /// The address with the bits of the host cleared.
+    pub fn base(&self) -> u32 {
+        let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0);
+        u32::from(self.address) & mask
+    }
+
+    /// Whether `address` is in it.
+    pub fn contains(&self, address: std::net::Ipv4Addr) -> bool {
+        Self { address, prefix: self.prefix }.base() == self.base()
+    }
+}
+
+impl FromStr for Network {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (address, prefix) = text.split_once('/').ok_or(())?;
+        let (address, prefix) =
+            (address.parse().map_err(|_| ())?, prefix.parse::<u8>().map_err(|_| ())?);
+        if prefix > 32 { Err(()) } else { Ok(Self { address, prefix }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(name: &'static str, value: &'static str) -> Result<Config, String> {
+        settings::read(|asked| (asked == name).then(|| value.to_owned()))
+    }
+
+    #[test]
+    fn jobs_that_survive_a_rank_are_told_by_what_asks_for_it() {
+        let asks = |value: &'static str| {
+            fault_tolerance(|name| (name == "OMPI_MCA_mpi_ft_enable").then(|| value.to_owned()))
+        };
+        assert_eq!(asks("1"), Some("OMPI_MCA_mpi_ft_enable"));
+        assert_eq!(asks("true"), Some("OMPI_MCA_mpi_ft_enable"));
+        assert_eq!(asks("0"), None);
+        assert_eq!(fault_tolerance(|_| None), None);
+    }
+
+    #[test]
+    fn nonsense_is_refused_in_one_line_that_names_the_variable() {
+        for (name, value) in [
+            ("FOLDBACK", "maybe"),
+            ("FOLDBACK_MAX_BYTES", "lots"),
+            ("FOLDBACK_MAX_BYTES", "gossip=4"),
+            ("FOLDBACK_ALGORITHM", "ring"),
+            ("FOLDBACK_ROUTE", "scenic"),
+            ("FOLDBACK_REPORT", "loud"),
+            ("FOLDBACK_WINDOW", "300"),
+            ("FOLDBACK_WINDOW", "65536"),
+            ("FOLDBACK_NET", "10.0.0.0"),
+            ("FOLDBACK_NET", "10.0.0.0/33"),
+            ("FOLDBACK_SETUP_TIMEOUT", "-1"),
+            ("FOLDBACK_PROBE_TIMEOUT", "0"),
+        ] {
+            let error = read(name, value).unwrap_err();
+            assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");
+            assert!(!error.contains('\n'));
+        }
+    }
+
+    #[test]
+    fn limits_are_for_all_collectives_or_for_some() {
+        assert_eq!(read("FOLDBACK_MAX_BYTES", "7").unwrap().shared.max_bytes, [7; COLLECTIVES]);
+        let some = read("FOLDBACK_MAX_BYTES", "bcast=9").unwrap().shared.max_bytes;
+        let mut want = MAX_BYTES;
+        want[Collective::Bcast as usize] = 9;
+        assert_eq!(some, want);
+    }
+
+    #[test]
+    fn a_network_contains_its_hosts() {
+        let network: Network = "10.1.2.3/24".parse().unwrap();
+        assert!(network.contains("10.1.2.250".parse().unwrap()));
+        assert!(!network.contains("10.1.3.1".parse().unwrap()));
+        let all: Network = "0.0.0.0/0".parse().unwrap();
+        assert!(all.contains("192.0.2.1".parse().unwrap()));
+    }
+}

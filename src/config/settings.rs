@@ -1,0 +1,221 @@
+//! Every variable of the environment that foldback reads, once: what is parsed, what `--help` lists and what
+//! docs/environment.md shows is made of it.
+
+use std::time::Duration;
+
+use super::{Config, Policy, Report, max_bytes};
+use crate::bindings::FB_MAX_WINDOW;
+use crate::wire::Algorithm;
+
+/// Who reads a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// The library, in each process. It must be alike on all ranks.
+    AllRanks,
+    /// The library, in each process.
+    EachRank,
+    /// An agent, and so also a privileged rank that embeds one.
+    Agent,
+    /// The command.
+    Command,
+}
+
+/// Puts a value into the settings of a process; `None`: it makes no sense.
+type Parse = fn(&mut Config, &str) -> Option<()>;
+
+/// A variable.
+pub struct Setting {
+    /// Its name.
+    pub name: &'static str,
+    /// What it may be, in a few words, for an error.
+    pub form: &'static str,
+    /// What that means, in Markdown.
+    pub meaning: &'static str,
+    /// What holds without it, in Markdown.
+    pub default: &'static str,
+    /// Who reads it.
+    pub reader: Reader,
+    /// Of those that are part of [`Config`].
+    parse: Option<Parse>,
+}
+
+use Reader::{Agent, AllRanks, Command, EachRank};
+
+/// All of them.
+#[rustfmt::skip]
+pub const SETTINGS: &[Setting] = &[
+    Setting { name: "FOLDBACK", form: "on or off", reader: AllRanks, default: "`on`",
+        meaning: "`on`, `off`: pass every call through",
+        parse: Some(|config, text| one_of(&mut config.enabled, text, &[("on", true), ("off", false)])) },
+    Setting { name: "FOLDBACK_STATS", form: "a file", reader: EachRank, default: "none",
+        meaning: "file, or `-` for standard output: one JSON document for the job, written by rank 0 in MPI_Finalize",
+        parse: Some(|config, text| { config.stats = Some(text.into()); Some(()) }) },
+    Setting { name: "FOLDBACK_REPORT", form: "off, line or full", reader: EachRank,
+        default: "`off`; `line` with `foldback run` and `foldback lab run`",
+        meaning: "what is said of the job on standard error in MPI_Finalize, by rank 0: `off`; `line`: how many calls were folded, and which were not; `full`: all statistics, as tables",
+        parse: Some(|config, text| one_of(&mut config.report, text,
+            &[("off", Report::Off), ("line", Report::Line), ("full", Report::Full)])) },
+    Setting { name: "FOLDBACK_LOG", form: "error, warn, info, debug or trace, or as env_logger has it", reader: EachRank, default: "`warn`",
+        meaning: "as of env_logger: `error`, `warn`, `info`, `debug`, `foldback=debug`, …; to standard error, with host and rank",
+        parse: None },
+    Setting { name: "FOLDBACK_ROUTE", form: "auto, fold or mpi", reader: AllRanks, default: "`auto`",
+        meaning: "`auto`: the way of blocking collectives is measured ([architecture](architecture.md#the-router)), all else goes by the limits; `fold`: everything by the limits; `mpi`: everything to the real MPI",
+        parse: Some(|config, text| one_of(&mut config.shared.policy, text,
+            &[("auto", Policy::Auto), ("fold", Policy::Fold), ("mpi", Policy::Mpi)])) },
+    Setting { name: "FOLDBACK_MAX_BYTES", reader: AllRanks,
+        form: "a number of bytes, or a list such as allreduce=65536,reduce=65536,bcast=32768",
+        default: "see `MAX_BYTES` in [`src/config/mod.rs`](../src/config/mod.rs)",
+        meaning: "largest message that is folded, in bytes, counted as [coverage](coverage.md) says; or a list for some collectives: `allreduce=65536,bcast=8192`. Where the way is measured the defaults only say what to begin with; a limit that is given holds for all",
+        parse: Some(|config, text| {
+            config.shared.max_bytes = max_bytes(text)?;
+            config.shared.limited = true;
+            Some(())
+        }) },
+    Setting { name: "FOLDBACK_SETUP_CALLS", form: "a number of calls", reader: AllRanks, default: "100",
+        meaning: "eligible calls on a communicator other than MPI_COMM_WORLD before its group is set up (which takes some 50 ms)",
+        parse: Some(|config, text| number(&mut config.shared.setup_calls, text)) },
+    Setting { name: "FOLDBACK_ALGORITHM", form: "auto, star, direct or shards", reader: AllRanks, default: "`auto`",
+        meaning: "how folds to all go, the only way that is tried beside MPI: `star`, by one aggregator for each chunk; `direct`, from everyone to everyone; `shards`, each host a part, broadcasts too; `auto`: as measured, at first shards from 4 KiB on (broadcasts: 32 KiB), below that direct between two hosts, else star ([protocol](protocol.md))",
+        parse: Some(|config, text| one_of(&mut config.shared.algorithm, text,
+            &[("auto", None), ("star", Some(Algorithm::Star)), ("direct", Some(Algorithm::Direct)), ("shards", Some(Algorithm::Shards))])) },
+    Setting { name: "FOLDBACK_WINDOW", form: "a power of two from 256 to 4096", reader: AllRanks, default: "1024",
+        meaning: "cells of a group, a power of two from 256 to 4096; a cell takes 1472 bytes of kernel memory on each host",
+        parse: Some(|config, text| {
+            number(&mut config.shared.window, text)?;
+            let window = config.shared.window;
+            (window.is_power_of_two() && (256..=FB_MAX_WINDOW).contains(&window)).then_some(())
+        }) },
+    Setting { name: "FOLDBACK_SETUP_TIMEOUT", form: "seconds, at least 1", reader: EachRank, default: "60",
+        meaning: "seconds that ranks may take to answer each other at set-up, before the job is aborted with a message",
+        parse: Some(|config, text| seconds(&mut config.setup_timeout, text)) },
+    Setting { name: "FOLDBACK_PROBE_TIMEOUT", form: "seconds, at least 1", reader: EachRank, default: "5",
+        meaning: "seconds that the first frames may take to go round, before the group is left to MPI",
+        parse: Some(|config, text| seconds(&mut config.probe_timeout, text)) },
+    Setting { name: "FOLDBACK_NET", form: "ADDRESS/LENGTH", reader: EachRank,
+        default: "the first that all hosts are in, that of the default route preferred",
+        meaning: "network to use, `ADDRESS/LENGTH`",
+        parse: Some(|config, text| { config.network = Some(text.parse().ok()?); Some(()) }) },
+    Setting { name: "FOLDBACK_AGENT_SOCKET", form: "a path, or @NAME", reader: EachRank, default: "`/run/foldback/agent.sock`",
+        meaning: "the agent's socket: a path, or `@name` for an abstract one",
+        parse: None },
+    Setting { name: "FOLDBACK_HOOK", form: "auto, tc or xdp", reader: Agent,
+        default: "`auto`: native XDP on hardware, TC on virtual interfaces",
+        meaning: "`auto`, `tc`, `xdp`: which hook takes frames in", parse: None },
+    Setting { name: "FOLDBACK_PORT", form: "a port from 1 to 65535", reader: Agent,
+        default: "`FB_UDP_PORT` in [`bpf/wire.h`](../bpf/wire.h)",
+        meaning: "UDP port of all frames, the same on all hosts", parse: None },
+    Setting { name: "FOLDBACK_TC", form: "auto or clsact", reader: Agent, default: "`auto`",
+        meaning: "`clsact`: attach the old way even where the kernel has tcx; a test aid", parse: None },
+    Setting { name: "FOLDBACK_LIB", form: "a path", reader: Command, default: "beside the command, or in `../lib`",
+        meaning: "the library that `foldback run` and `foldback lab run` preload", parse: None },
+];
+
+/// Names that are not for users: of labs, and of tests.
+const INTERNAL: [&str; 3] = ["FOLDBACK_LAB_", "FOLDBACK_TEST_", "FOLDBACK_RENEW_"];
+
+fn one_of<T: Copy>(into: &mut T, text: &str, words: &[(&str, T)]) -> Option<()> {
+    *into = words.iter().find(|(word, _)| *word == text)?.1;
+    Some(())
+}
+
+fn number(into: &mut u32, text: &str) -> Option<()> {
+    *into = text.parse().ok()?;
+    Some(())
+}
+
+fn seconds(into: &mut Duration, text: &str) -> Option<()> {
+    *into = Duration::from_secs(text.parse().ok().filter(|seconds| *seconds > 0)?);
+    Some(())
+}
+
+/// Reads all that is part of [`Config`].
+///
+/// # Errors
+/// One line that names the variable and what it may be.
+pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Config, String> {
+    let mut config = Config::default();
+    for setting in SETTINGS {
+        if let (Some(parse), Some(text)) = (setting.parse, variable(setting.name)) {
+            parse(&mut config, &text).ok_or_else(|| wrong(setting.name, &text))?;
+        }
+    }
+    Ok(config)
+}
+
+/// What to say of a value that makes no sense.
+pub fn wrong(name: &str, text: &str) -> String {
+    let form = SETTINGS.iter().find(|setting| setting.name == name).map_or("", |s| s.form);
+    format!("{name}={text}: {form}")
+}
+
+/// What to say of variables that look like foldback's, and that nobody reads.
+pub fn unknown(names: impl IntoIterator<Item = String>) -> Vec<String> {
+    let known = |name: &String| {
+        SETTINGS.iter().any(|setting| setting.name == *name)
+            || INTERNAL.iter().any(|prefix| name.starts_with(prefix))
+    };
+    let ours = names.into_iter().filter(|name| name.starts_with("FOLDBACK"));
+    let tell = |name: String| {
+        let distance = |setting: &&Setting| strsim::damerau_levenshtein(&name, setting.name);
+        let nearest = SETTINGS.iter().min_by_key(distance).filter(|s| distance(s) <= 4);
+        let hint = nearest.map(|s| format!(": is {} meant?", s.name)).unwrap_or_default();
+        format!("{name} is no setting of foldback{hint}")
+    };
+    ours.filter(|name| !known(name)).map(tell).collect()
+}
+
+/// The tables of docs/environment.md, of what the library, agents and the command read.
+pub fn tables() -> [String; 3] {
+    let table = |readers: &[Reader]| {
+        let all = readers.contains(&AllRanks);
+        let mut text = String::from("| variable | values | default |");
+        text +=
+            if all { " alike on all ranks |\n|---|---|---|---|\n" } else { "\n|---|---|---|\n" };
+        for setting in SETTINGS.iter().filter(|setting| readers.contains(&setting.reader)) {
+            text += &format!("| `{}` | {} | {} |", setting.name, setting.meaning, setting.default);
+            text += match (all, setting.reader) {
+                (false, _) => "\n",
+                (true, AllRanks) => " yes |\n",
+                (true, _) => " no |\n",
+            };
+        }
+        text
+    };
+    [table(&[AllRanks, EachRank]), table(&[Agent]), table(&[Command])]
+}
+
+/// A list for `--help`.
+pub fn help() -> String {
+    let mut text = String::from("Environment (docs/environment.md says more):\n");
+    for setting in SETTINGS {
+        text += &format!("  {:<24}{}\n", setting.name, setting.form);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_looks_like_a_setting_and_is_none_is_told() {
+        let names =
+            ["FOLDBACK_MAXBYTES", "FOLDBACK_NET", "FOLDBACK_LAB_RUN", "HOME", "FOLDBACK_X_Y_Z"];
+        assert_eq!(
+            unknown(names.map(String::from)),
+            [
+                "FOLDBACK_MAXBYTES is no setting of foldback: is FOLDBACK_MAX_BYTES meant?",
+                "FOLDBACK_X_Y_Z is no setting of foldback"
+            ]
+        );
+    }
+
+    #[test]
+    fn every_form_is_one_short_line_and_every_name_is_there_once() {
+        for setting in SETTINGS {
+            assert!(!setting.form.is_empty() && setting.form.len() < 90, "{}", setting.name);
+            assert_eq!(SETTINGS.iter().filter(|other| other.name == setting.name).count(), 1);
+        }
+        assert!(SETTINGS.iter().any(|s| s.form.contains(&FB_MAX_WINDOW.to_string())));
+    }
+}

@@ -1,0 +1,81 @@
+//! Blocking collectives: which way they go, and to their end.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::stopwatch::{Stopwatch, took};
+use super::{Judged, Left, usual_algorithm};
+use crate::bindings::FB_OP_SUM;
+use crate::codec::{SUCCESS, prepare};
+use crate::comm::{Folding, complete, fold_words};
+use crate::plan::plan;
+use crate::route::{ClassId, Reason, Step, Way, fit, router};
+
+/// SAFETY of callers: the arguments are the program's.
+pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Left> {
+    let Judged { process, running, config, call, admitted, ends, communicator } = &judged;
+    let (mpi, context) = (&process.mpi, process.context(running));
+    let comm = mpi.abi.handle(call.comm);
+    judged.unless_revoked()?;
+    let set_up = || process.communicators.set_up(&context, comm);
+    let mut guard = communicator.folding_or(config.shared.setup_calls, set_up)?;
+    let folding = guard.as_mut().ok_or(Reason::NoGroup)?;
+    let fit = fit(call, admitted, ends, &mut folding.group.place)?;
+    let mut route = None;
+    if admitted.measured {
+        let (id, step) = choose(&judged, folding);
+        let begin = step.timed.then(Instant::now);
+        match step.way {
+            Way::Mpi => {
+                let stopwatch = Stopwatch::start(Arc::clone(communicator), id, begin);
+                return Err(Left::Timed(Box::new(stopwatch)));
+            }
+            Way::Fold(algorithm) => route = Some((id, algorithm, begin)),
+        }
+    }
+    let plan = plan(call, admitted, ends, fit);
+    // SAFETY: the program's buffers stay until this returns.
+    let code = unsafe {
+        let (job, prepared) = prepare(mpi, plan);
+        let group = &mut folding.group;
+        let algorithm = match route {
+            Some((_, algorithm, _)) => algorithm,
+            None => usual_algorithm(config, group, &job),
+        };
+        complete(&context, group, job, algorithm);
+        // An op of the program's may be called, and what that calls is its own affair.
+        drop(guard);
+        prepared.finish(mpi)
+    };
+    if let Some((id, algorithm, Some(begin))) = route {
+        took(communicator, id, Way::Fold(algorithm), begin);
+    }
+    if code != SUCCESS {
+        mpi.handle_error(comm, code);
+    }
+    Ok(code)
+}
+
+/// Which way a call goes that fits and whose ways are compared; if it is time to, the ranks add up first
+/// what they have measured.
+fn choose(judged: &Judged<'_>, folding: &mut Folding) -> (ClassId, Step) {
+    let Judged { process, running, config, call, admitted, .. } = judged;
+    let Folding { group, router } = folding;
+    let collective = call.collective;
+    let bytes = router::bytes_in_all(collective, admitted.bytes, group.place.layout.ranks());
+    let id = ClassId::new(collective, bytes);
+    if let Some(mut sums) = router.known(id).and_then(|class| class.due()) {
+        fold_words(&process.context(running), group, FB_OP_SUM, &mut sums);
+        if let Some(class) = router.known(id) {
+            class.agreed(sums);
+        }
+    }
+    let usual = if bytes > config.shared.max_bytes[collective as usize] {
+        Way::Mpi
+    } else {
+        Way::Fold(group.usual_fold(bytes))
+    };
+    (id, router.class(id, usual).next())
+}

@@ -1,0 +1,137 @@
+//! A collective, from the call to its end, or to the reason for which it is the real MPI's.
+#![allow(unsafe_code)]
+
+mod blocking;
+mod nonblocking;
+mod persistent;
+mod stopwatch;
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use crate::call::{Call, Form, Message};
+use crate::comm::Communicator;
+use crate::config::Config;
+use crate::group::{Group, Job};
+use crate::process::{Process, Running};
+use crate::route::{Admitted, Ends, Reason, admit, judge};
+use crate::wire::Algorithm;
+
+pub use persistent::{free_persistent, start_persistent};
+pub use stopwatch::Stopwatch;
+
+/// A call that is the real MPI's; to be told when that has done it, if there is a stopwatch.
+pub type Passed = Option<Box<Stopwatch>>;
+
+/// A collective, to its end if it blocks. `request` is where a non-blocking one wants its request.
+///
+/// # Errors
+/// The call is the real MPI's.
+///
+/// # Safety
+/// The arguments are the program's.
+pub unsafe fn collective(
+    process: &'static Process,
+    form: Form,
+    call: &Call,
+    request: *mut c_void,
+) -> Result<c_int, Passed> {
+    let mut seen = Message::default();
+    // SAFETY: the caller's promise.
+    let (result, passed) = match unsafe { attempt(process, form, call, request, &mut seen) } {
+        Ok(code) => (Ok(code), None),
+        Err(Left::For(reason)) => (Err(reason), None),
+        Err(Left::Timed(stopwatch)) => (Err(Reason::Faster), Some(stopwatch)),
+        Err(Left::Nested) => return Err(None),
+    };
+    if let Err(Reason::Argument) = result {
+        log::debug!("{} is for MPI to judge", call.collective.name());
+    }
+    // A persistent collective is counted when it is started.
+    if form != Form::Persistent || result.is_err() {
+        let way = result.map(|_| ());
+        if way != Err(Reason::Argument) && call.recv.counts.is_some() {
+            // SAFETY: the program's arguments.
+            seen.bytes *= unsafe { call.elements_of_all(&process.mpi) }.unwrap_or(0);
+        }
+        process.calls.count(form, call.collective, way, seen);
+    }
+    process.communicators.retired.reap_now_and_then();
+    result.map_err(|_| passed)
+}
+
+/// Why a call is left to the real MPI.
+enum Left {
+    For(Reason),
+    /// It may be the faster one; to be timed.
+    Timed(Box<Stopwatch>),
+    /// The real MPI itself makes the call, to do one that was left to it and counted.
+    Nested,
+}
+
+impl<R: Into<Reason>> From<R> for Left {
+    fn from(reason: R) -> Self {
+        Self::For(reason.into())
+    }
+}
+
+/// A call whose arguments are right, on the communicator that it was made on.
+struct Judged<'a> {
+    process: &'static Process,
+    running: &'static Running,
+    config: &'static Config,
+    call: &'a Call,
+    admitted: Admitted,
+    ends: Ends,
+    communicator: Arc<Communicator>,
+}
+
+/// SAFETY of callers: as [`collective`].
+unsafe fn attempt(
+    process: &'static Process,
+    form: Form,
+    call: &Call,
+    request: *mut c_void,
+    seen: &mut Message,
+) -> Result<c_int, Left> {
+    let config = process.config.as_ref().map_err(|_| Reason::NoGroup)?;
+    let running = process.running().ok_or(Reason::Off)?;
+    let admitted = admit(&process.mpi, config, form, call, seen)?;
+    // The real MPI may go from one of its exported functions to another: from Fortran to C, say.
+    if admitted.measured && stopwatch::is_running() {
+        return Err(Left::Nested);
+    }
+    let comm = process.mpi.abi.handle(call.comm);
+    let communicator = process.communicator(comm).ok_or(Reason::NoGroup)?;
+    communicator.accepted()?;
+    let place = (communicator.rank, communicator.size);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let ends = judge(&process.mpi, call, admitted.shape(), place)?;
+        let judged = Judged { process, running, config, call, admitted, ends, communicator };
+        match form {
+            Form::Blocking => blocking::run(judged),
+            Form::Nonblocking => Ok(nonblocking::start(judged, request)?),
+            Form::Persistent => Ok(persistent::initialise(judged, *seen, request)?),
+        }
+    }
+}
+
+impl Judged<'_> {
+    /// Refuses a communicator that is revoked (ULFM), for good. Those who wait on it already are not
+    /// told: nor are they by Open MPI, but in jobs that may lose ranks, which foldback leaves alone. Starts
+    /// of persistent collectives do not ask: the program may have freed the communicator.
+    #[inline]
+    fn unless_revoked(&self) -> Result<(), Reason> {
+        if !self.process.mpi.is_revoked(self.call.comm) {
+            return Ok(());
+        }
+        Err(self.communicator.decline(Reason::Revoked))
+    }
+}
+
+/// How a job goes whose ways are not compared.
+fn usual_algorithm(config: &Config, group: &Group, job: &Job) -> Algorithm {
+    let usual = group.usual_algorithm(job);
+    if job.is_for_user_space() { usual } else { config.shared.algorithm.unwrap_or(usual) }
+}

@@ -1,0 +1,57 @@
+//! Non-blocking collectives: begun here, ended in waits and tests ([`crate::requests`]).
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use super::{Judged, usual_algorithm};
+use crate::codec::{SUCCESS, prepare};
+use crate::comm::Communicator;
+use crate::config::Config;
+use crate::group::Group;
+use crate::plan::{Plan, plan};
+use crate::process::Process;
+use crate::requests::Open;
+use crate::route::{Reason, fit};
+
+/// SAFETY of callers: the arguments are the program's, who leaves the buffers alone until the request is
+/// complete.
+pub(super) unsafe fn start(judged: Judged<'_>, request: *mut c_void) -> Result<c_int, Reason> {
+    let Judged { process, config, call, admitted, ends, communicator, .. } = &judged;
+    judged.unless_revoked()?;
+    let mut guard = communicator.folding();
+    let group = &mut guard.as_mut().ok_or(Reason::NotYet)?.group;
+    let fit = fit(call, admitted, ends, &mut group.place)?;
+    let plan = plan(call, admitted, ends, fit);
+    let open = || process.requests.open(&process.mpi, request);
+    // SAFETY: the caller's promise.
+    unsafe { begin(process, config, plan, communicator, group, open) };
+    Ok(SUCCESS)
+}
+
+/// Begins a plan in `communicator`'s group; `open` makes its request.
+///
+/// SAFETY of callers: the plan's buffers are the program's, who leaves them alone until the request is
+/// complete.
+pub(super) unsafe fn begin(
+    process: &'static Process,
+    config: &Config,
+    plan: Plan,
+    communicator: &Arc<Communicator>,
+    group: &mut Group,
+    open: impl FnOnce() -> Open,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (job, mut prepared) = prepare(&process.mpi, plan);
+        prepared.keep_type(&process.mpi);
+        let request = open();
+        let over = Arc::new(AtomicBool::new(false));
+        let algorithm = usual_algorithm(config, group, &job);
+        group.start(job, algorithm, Some(Arc::clone(&over)));
+        group.poll(Instant::now);
+        process.requests.add(&process.mpi, Arc::clone(communicator), over, prepared, request);
+    }
+}

@@ -1,0 +1,93 @@
+//! Persistent collectives: made, started, freed.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+
+use super::{Judged, nonblocking};
+use crate::call::{Form, Message};
+use crate::codec::SUCCESS;
+use crate::plan::plan;
+use crate::process::Process;
+use crate::route::{Reason, fit};
+
+/// `MPI_..._init`: makes the request; `seen` is what the statistics are to tell of each start.
+///
+/// SAFETY of callers: the arguments are the program's, who leaves the buffers alone while the request is
+/// active.
+pub(super) unsafe fn initialise(
+    judged: Judged<'_>,
+    seen: Message,
+    request: *mut c_void,
+) -> Result<c_int, Reason> {
+    let Judged { process, running, call, admitted, ends, communicator, .. } = judged;
+    let (mpi, communicators) = (&process.mpi, &process.communicators);
+    let comm = mpi.abi.handle(call.comm);
+    let own = communicators.take_spare(&process.context(running), comm, &communicator)?;
+    let fit = match own.folding().as_mut() {
+        Some(folding) => fit(call, &admitted, &ends, &mut folding.group.place),
+        None => Err(Reason::NoGroup),
+    };
+    let fit = match fit {
+        Ok(fit) => fit,
+        Err(reason) => {
+            communicators.give_back(&communicator, own);
+            return Err(reason);
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        let elements = call.elements_of_all(mpi).unwrap_or(1);
+        let message = Message { bytes: seen.bytes * elements, ..seen };
+        let place = (communicator.rank, communicator.size);
+        let (call, about) = ((*call, place), (admitted, fit, message));
+        process.requests.add_persistent(mpi, call, about, (own, communicator), request);
+    }
+    Ok(SUCCESS)
+}
+
+/// `MPI_Start` of a request that may be a persistent collective's; `None`: it is the real MPI's.
+///
+/// # Safety
+/// `request` is the program's.
+pub unsafe fn start_persistent(process: &'static Process, request: *mut c_void) -> Option<c_int> {
+    if !process.requests.persistent.any() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let handle = unsafe { process.mpi.abi.request_at(request, 0) };
+    let persistent = process.requests.persistent.get(handle)?;
+    let config = process.config.as_ref().ok()?;
+    // SAFETY: an inactive request; if it is not, the MPI says so.
+    let code = unsafe { (process.mpi.pmpi.start)(request.cast()) };
+    if code != SUCCESS {
+        return Some(code);
+    }
+    let call = &persistent.call;
+    let mut guard = persistent.group.folding();
+    let Some(folding) = guard.as_mut() else {
+        log::error!("a persistent {} has lost its group", call.collective.name());
+        process.mpi.abort(process.mpi.abi.comm_world)
+    };
+    let fit = persistent.fit.clone();
+    let plan = plan(call, &persistent.admitted, &persistent.ends, fit);
+    let open = || persistent.open(handle);
+    let (communicator, group) = (&persistent.group, &mut folding.group);
+    // SAFETY: the program's arguments, at MPI_..._init.
+    unsafe { nonblocking::begin(process, config, plan, communicator, group, open) };
+    process.calls.count(Form::Persistent, call.collective, Ok(()), persistent.message);
+    Some(SUCCESS)
+}
+
+/// `MPI_Request_free` of a request that may be a persistent collective's.
+///
+/// # Safety
+/// `request` is the program's.
+pub unsafe fn free_persistent(process: &Process, request: *mut c_void) {
+    if process.requests.persistent.any() {
+        // SAFETY: the caller's promise.
+        let handle = unsafe { process.mpi.abi.request_at(request, 0) };
+        if let Some((group, home)) = process.requests.free_persistent(&process.mpi, handle) {
+            process.communicators.give_back(&home, group);
+        }
+    }
+}

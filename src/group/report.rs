@@ -1,0 +1,43 @@
+//! What the kernel of a host did for its groups.
+
+use serde::{Deserialize, Serialize};
+
+use crate::bindings::fb_counters;
+
+/// What the programs of one host counted for this job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostLine {
+    /// The host's name.
+    pub host: String,
+    /// Interface and hook of its first group.
+    pub interface: String,
+    /// What takes frames in there.
+    pub hook: String,
+    /// Groups that this host was in.
+    pub groups: u64,
+    /// Times that a leader of this host asked for something again.
+    pub asked_again: u64,
+    /// Counters of the programs: names as in `bpf/intf.h`.
+    pub kernel: serde_json::Map<String, serde_json::Value>,
+}
+
+impl HostLine {
+    /// Adds what another leader of the same host, or another group, counted.
+    pub fn add(&mut self, other: &Self) {
+        self.groups += other.groups;
+        self.asked_again += other.asked_again;
+        for (name, value) in &other.kernel {
+            let sum = value.as_u64().unwrap_or(0)
+                + self.kernel.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
+            self.kernel.insert(name.clone(), sum.into());
+        }
+    }
+}
+
+/// Counters by name.
+pub fn named(counters: &fb_counters) -> serde_json::Map<String, serde_json::Value> {
+    match serde_json::to_value(counters) {
+        Ok(serde_json::Value::Object(map)) => map,
+        _ => serde_json::Map::new(),
+    }
+}

@@ -1,0 +1,60 @@
+//! The beginning of MPI: MPI_COMM_WORLD gets its group.
+
+use std::sync::atomic::Ordering;
+
+use log::Level;
+
+use super::{Process, Running};
+use crate::comm::{Communicator, fold_on};
+use crate::config::{Config, settings};
+use crate::logging;
+use crate::route::Reason;
+use crate::setup::{ONE_HOST, roll_call};
+
+impl Process {
+    /// The real MPI has just been initialised: sets COMM_WORLD's group up. Collective.
+    pub fn started(&self) {
+        // A function of Fortran may have called that of C.
+        if self.is_started.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.mpi.abi.learn_types(&self.mpi.pmpi);
+        let world = self.mpi.abi.comm_world;
+        let rank = self.mpi.rank(world);
+        logging::set_rank(rank);
+        if rank == 0 {
+            let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+            settings::unknown(names).iter().for_each(|line| log::warn!("{line}"));
+        }
+        let defaults = Config::default();
+        let patience = self.config.as_ref().unwrap_or(&defaults).setup_timeout;
+        if let Err(why) = roll_call(&self.mpi, world, patience) {
+            log::warn!("everything is passed through: {why}");
+            return;
+        }
+        let (Some(nothing), Some(_)) = (self.mpi.private_world(), self.mpi.private_self()) else {
+            log::warn!("everything is passed through: no communicators of our own");
+            return;
+        };
+        let place = (rank, self.mpi.size(world));
+        let (communicator, no_group) = match fold_on(&self.context_with(nothing), world) {
+            Ok(folding) => {
+                log::info!("MPI_COMM_WORLD has a group of {} ranks", place.1);
+                (Communicator::new(place, None, Some(folding)), None)
+            }
+            Err(why) => {
+                if rank == 0 {
+                    // Nothing is wrong with a job on one host.
+                    let level = if why == ONE_HOST { Level::Info } else { Level::Warn };
+                    log::log!(level, "MPI_COMM_WORLD is left to MPI: {why}");
+                }
+                (Communicator::new(place, Some(Reason::NoGroup), None), Some(why))
+            }
+        };
+        self.communicators.add(world, communicator);
+        let _ = self.running.set(Running { nothing, no_group });
+        if self.mpi.watch(self.mpi.abi.comm_self, super::ended).is_none() {
+            log::warn!("the end of the job will go unnoticed: no attribute on MPI_COMM_SELF");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The end of MPI: the job is reported, and nothing is left behind.
+
+use std::io::Write;
+use std::time::Duration;
+
+use super::Process;
+use crate::config::Report;
+use crate::mpi::abi::Family;
+use crate::route::RouteLine;
+use crate::setup::exchange::exchange;
+use crate::stats::{Job, RankReport};
+
+impl Process {
+    /// The real MPI is about to be finalised: reports, and leaves nothing behind. Collective.
+    pub fn finishing(&self) {
+        let Some(running) = self.running.get() else { return };
+        let routes = self.routes();
+        let groups = self.communicators.drain();
+        let retired = &self.communicators.retired;
+        // Nobody leaves before all are here: a peer may still have to ask us for something. While
+        // we wait, the kernel answers.
+        let mut report = RankReport {
+            calls: self.calls.lines(),
+            routes,
+            host: None,
+            no_group: running.no_group.clone(),
+        };
+        let world = self.mpi.abi.comm_world;
+        let mut parting = || retired.reap(false);
+        let here = exchange(&self.mpi, world, &(), None, &mut parting).is_ok();
+        retired.add(groups.into_iter().chain(self.requests.persistent.drain()));
+        retired.reap(true);
+        report.host = retired.take_report();
+        if here {
+            match exchange(&self.mpi, world, &report, None, &mut || ()) {
+                Ok(reports) if self.mpi.rank(world) == 0 => self.write_stats(&reports),
+                Ok(_) => {}
+                Err(failure) => log::warn!("no statistics: {failure:?}"),
+            }
+        }
+        self.agent.close();
+        if self.mpi.abi.family != Family::OpenMpi {
+            // MPICH before 4.2 over UCX may hang in MPI_Finalize if one rank closes its connections
+            // while another still lets MPI progress. All are past that when this is over.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What was chosen for COMM_WORLD; of rank 0, for all choose alike.
+    fn routes(&self) -> Vec<RouteLine> {
+        let world = self.mpi.abi.comm_world;
+        let known = self.communicators.get(world).filter(|_| self.mpi.rank(world) == 0);
+        let lines = known.and_then(|world| Some(world.folding().as_ref()?.router.lines()));
+        lines.unwrap_or_default()
+    }
+
+    fn write_stats(&self, reports: &[RankReport]) {
+        let Ok(config) = &self.config else { return };
+        if config.stats.is_none() && config.report == Report::Off {
+            return;
+        }
+        let job = Job::new(&self.mpi.abi.version, reports);
+        if let Some(path) = &config.stats {
+            let written = match serde_json::to_string_pretty(&job) {
+                Ok(text) if path == "-" => writeln!(std::io::stdout(), "{text}"),
+                Ok(text) => std::fs::write(path, text + "\n"),
+                Err(error) => Err(error.into()),
+            };
+            if let Err(error) = written {
+                log::warn!("FOLDBACK_STATS={path}: {error}");
+            }
+        }
+        // Nobody may be there to read it.
+        let _ = match config.report {
+            Report::Off => Ok(()),
+            Report::Line => writeln!(std::io::stderr(), "{}", job.line()),
+            Report::Full => write!(std::io::stderr(), "{}", job.tables()),
+        };
+    }
+}

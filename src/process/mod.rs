@@ -1,0 +1,132 @@
+//! The state of foldback in this process, from MPI_Init to MPI_Finalize.
+
+mod begin;
+mod end;
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use crate::comm::{Communicator, Communicators};
+use crate::config::{Config, fault_tolerance};
+use crate::logging;
+use crate::mpi::Mpi;
+use crate::mpi::pmpi::Handle;
+use crate::requests::Requests;
+use crate::setup::Context;
+use crate::setup::agent::AgentAccess;
+use crate::stats::Calls;
+use crate::wait::Waiter;
+use crate::wire::socket::SocketPool;
+
+/// Everything, made at the first MPI call that we see.
+pub struct Process {
+    /// The real MPI.
+    pub mpi: Mpi,
+    /// The environment, or what is wrong with it.
+    pub config: Result<Config, String>,
+    /// What was called.
+    pub calls: Calls,
+    /// Non-blocking collectives under way.
+    pub requests: Requests,
+    /// Where collectives are called.
+    pub communicators: Communicators,
+    agent: AgentAccess,
+    sockets: SocketPool,
+    is_started: AtomicBool,
+    /// Set when MPI has started: before it, nothing is folded.
+    running: OnceLock<Running>,
+}
+
+/// What there is between MPI_Init and MPI_Finalize.
+pub struct Running {
+    /// A communicator without messages, to drive progress on.
+    nothing: Handle,
+    /// Why COMM_WORLD has no group.
+    no_group: Option<String>,
+}
+
+static PROCESS: OnceLock<Option<Process>> = OnceLock::new();
+
+/// Foldback in this process; `None` if it leaves this process alone.
+#[inline]
+pub fn get() -> Option<&'static Process> {
+    PROCESS.get_or_init(Process::load).as_ref()
+}
+
+/// MPI frees a communicator, or ends.
+fn ended(comm: Handle) {
+    let Some(process) = get() else { return };
+    let comm = process.mpi.abi.handle(comm);
+    if comm == process.mpi.abi.comm_self {
+        process.finishing();
+    } else {
+        process.communicators.forget(comm);
+    }
+}
+
+impl Process {
+    fn load() -> Option<Self> {
+        // Not even a log line where it is off: the process may be anything.
+        let config = Config::from_environment();
+        if config.as_ref().is_ok_and(|config| !config.enabled) {
+            return None;
+        }
+        logging::init();
+        if let Some(name) = fault_tolerance(|name| std::env::var(name).ok()) {
+            log::warn!("everything is passed through: this job may lose ranks ({name})");
+            return None;
+        }
+        match Mpi::load() {
+            Ok(mpi) => Some(Self {
+                mpi,
+                config,
+                calls: Calls::default(),
+                requests: Requests::default(),
+                communicators: Communicators::default(),
+                agent: AgentAccess::default(),
+                sockets: SocketPool::default(),
+                is_started: AtomicBool::new(false),
+                running: OnceLock::new(),
+            }),
+            Err(reason) => {
+                log::warn!("everything is passed through: {reason}");
+                None
+            }
+        }
+    }
+
+    /// What there is since MPI_Init; `None` before.
+    #[inline]
+    pub fn running(&self) -> Option<&Running> {
+        self.running.get()
+    }
+
+    /// What a group needs of this process.
+    #[inline]
+    pub fn context(&self, running: &Running) -> Context<'_> {
+        self.context_with(running.nothing)
+    }
+
+    #[inline]
+    fn context_with(&self, nothing: Handle) -> Context<'_> {
+        let Self { mpi, config, agent, sockets, .. } = self;
+        Context { mpi, config, agent, sockets, nothing }
+    }
+
+    /// The communicator of a handle; `None`: it cannot be followed.
+    #[inline]
+    pub fn communicator(&self, comm: Handle) -> Option<Arc<Communicator>> {
+        self.communicators.find(&self.mpi, comm, ended)
+    }
+
+    /// Whether COMM_WORLD has a group that works.
+    pub fn world_folds(&self) -> bool {
+        let world = self.communicators.get(self.mpi.abi.comm_world);
+        world.is_some_and(|world| world.folding().is_some())
+    }
+
+    /// A wait that begins now; `None` before MPI_Init.
+    pub fn waiter(&self) -> Option<Waiter<'_>> {
+        self.running.get().map(|running| Waiter::new(&self.mpi, running.nothing))
+    }
+}

@@ -1,0 +1,302 @@
+//! The choice for one collective and class of sizes on one communicator.
+//!
+//! ```text
+//!   usual way, 16 calls ──▶ trial: two turns of 4 calls by each way ──▶ settled ─┐
+//!                             ▲                                                  │
+//!                             └──── 256 to 8192 calls later, or at once if ◀─────┘
+//!                                   the chosen way takes twice or half as long
+//! ```
+//!
+//! Counted in calls and decided by agreed sums, so that all ranks do the same at the same call.
+
+use super::router::{ORDER, WAYS, Way};
+
+/// Calls before the first trial.
+const WARM: u32 = 16;
+/// Calls by one way in one turn; the first is not timed: it pays for the change.
+const BLOCK: u32 = 4;
+const TURNS: u32 = 2;
+/// A way that takes so many times as long as the best in the first turn has no second one.
+const HOPELESS: f64 = 2.0;
+/// One that took so many times as long as the best is tried again in one trial of so many.
+const FAR: f64 = 3.0;
+const FAR_TRIALS: u64 = 8;
+/// Another way must be so much better to be chosen instead.
+const HYSTERESIS: f64 = 0.9;
+/// Calls from one look at the chosen way to the next, the last of which are timed.
+const CHECK: u32 = 256;
+const CHECKED: u32 = 7;
+/// The chosen way has changed if it takes so many times as long as it did, or the inverse.
+const CHANGED: f64 = 2.0;
+/// Calls from a trial to the next: as long as the choice stays, twice as many each time.
+const SOONEST: u32 = 256;
+const LATEST: u32 = 8192;
+
+/// What to do with one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Which way it goes.
+    pub way: Way,
+    /// Whether [`Class::took`] wants to know how long it took.
+    pub timed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Warm {
+        calls: u32,
+    },
+    /// By the `at`-th of the ways that are in it, its `call`-th.
+    Trial {
+        turn: u32,
+        at: usize,
+        call: u32,
+    },
+    Settled {
+        calls: u32,
+        until_trial: u32,
+    },
+}
+
+/// One class.
+pub struct Class {
+    ways: Vec<Way>,
+    ranks: usize,
+    chosen: Way,
+    phase: Phase,
+    /// Those that the trial tries.
+    tried: Vec<Way>,
+    /// What this rank has measured since the ranks last agreed, in nanoseconds, and whether they are to.
+    sums: [u64; WAYS],
+    due: bool,
+    /// Mean nanoseconds of a call: of the first turn; and as agreed last.
+    first: [Option<f64>; WAYS],
+    costs: [Option<f64>; WAYS],
+    interval: u32,
+    calls: u64,
+    trials: u64,
+    changes: u64,
+}
+
+impl Class {
+    /// With these ways, of which `usual` is taken at first.
+    pub fn new(ways: Vec<Way>, usual: Way, ranks: usize) -> Self {
+        let chosen = if ways.contains(&usual) { usual } else { ways[0] };
+        Self {
+            ways,
+            ranks,
+            chosen,
+            phase: Phase::Warm { calls: 0 },
+            tried: Vec::new(),
+            sums: [0; WAYS],
+            due: false,
+            first: [None; WAYS],
+            costs: [None; WAYS],
+            interval: SOONEST,
+            calls: 0,
+            trials: 0,
+            changes: 0,
+        }
+    }
+
+    /// What the ranks are to add up before the next call, if it is time to.
+    pub fn due(&self) -> Option<[u64; WAYS]> {
+        self.due.then_some(self.sums)
+    }
+
+    /// What the next call is to do.
+    pub fn next(&mut self) -> Step {
+        self.calls += 1;
+        match &mut self.phase {
+            Phase::Warm { calls } => {
+                *calls += 1;
+                if *calls == WARM {
+                    self.begin_trial(true);
+                }
+                Step { way: self.chosen, timed: false }
+            }
+            Phase::Trial { at, call, .. } => {
+                let step = Step { way: self.tried[*at], timed: *call > 0 };
+                *call += 1;
+                if *call == BLOCK {
+                    (*at, *call) = (*at + 1, 0);
+                    self.due = *at == self.tried.len();
+                }
+                step
+            }
+            Phase::Settled { calls, until_trial } => {
+                *calls += 1;
+                *until_trial = until_trial.saturating_sub(1);
+                let timed = *calls > CHECK - CHECKED;
+                self.due = *calls == CHECK;
+                Step { way: self.chosen, timed }
+            }
+        }
+    }
+
+    /// How long a timed call took on this rank.
+    pub fn took(&mut self, way: Way, nanoseconds: u64) {
+        let sum = &mut self.sums[way.index()];
+        *sum = sum.saturating_add(nanoseconds);
+    }
+
+    /// What all ranks have measured, added up.
+    pub fn agreed(&mut self, sums: [u64; WAYS]) {
+        (self.sums, self.due) = ([0; WAYS], false);
+        match self.phase {
+            Phase::Warm { .. } => {}
+            Phase::Trial { turn, .. } => self.end_turn(turn, sums),
+            Phase::Settled { until_trial, .. } => {
+                let now = self.mean(sums[self.chosen.index()], CHECKED);
+                let cost = &mut self.costs[self.chosen.index()];
+                let before = cost.unwrap_or(now);
+                *cost = Some(0.75 * before + 0.25 * now);
+                let changed = now > before * CHANGED || now * CHANGED < before;
+                if changed || until_trial == 0 {
+                    *cost = Some(now);
+                    self.begin_trial(changed);
+                } else {
+                    self.phase = Phase::Settled { calls: 0, until_trial };
+                }
+            }
+        }
+    }
+
+    fn mean(&self, sum: u64, calls: u32) -> f64 {
+        sum as f64 / (f64::from(calls) * self.ranks as f64)
+    }
+
+    /// `all`: of the ways, also those that were far behind.
+    fn begin_trial(&mut self, all: bool) {
+        let all = all || self.trials.is_multiple_of(FAR_TRIALS);
+        let best = self.costs.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+        let near = |way: &Way| {
+            let cost = self.costs[way.index()];
+            all || *way == self.chosen || cost.is_none_or(|cost| cost <= best * FAR)
+        };
+        self.tried = self.ways.iter().copied().filter(near).collect();
+        self.trials += 1;
+        self.phase = Phase::Trial { turn: 0, at: 0, call: 0 };
+    }
+
+    fn end_turn(&mut self, turn: u32, sums: [u64; WAYS]) {
+        let mut means = [None; WAYS];
+        for way in &self.tried {
+            means[way.index()] = Some(self.mean(sums[way.index()], BLOCK - 1));
+        }
+        if turn == 0 {
+            self.first = means;
+        }
+        // What disturbs a turn makes it longer, never shorter.
+        for way in ORDER.map(Way::index) {
+            if let Some(mean) = means[way] {
+                let first = self.first[way].filter(|_| turn > 0);
+                self.costs[way] = Some(first.map_or(mean, |first| first.min(mean)));
+            }
+        }
+        let cost = |way: &Way| self.costs[way.index()].unwrap_or(f64::INFINITY);
+        let best = self.tried.iter().map(cost).fold(f64::INFINITY, f64::min);
+        let hopeful: Vec<Way> =
+            self.tried.iter().copied().filter(|way| cost(way) <= best * HOPELESS).collect();
+        if turn + 1 < TURNS && hopeful.len() > 1 {
+            self.tried = hopeful;
+            // The other way round, so that what changes meanwhile does not favour the same.
+            self.tried.reverse();
+            self.phase = Phase::Trial { turn: turn + 1, at: 0, call: 0 };
+            return;
+        }
+        let found = hopeful.iter().copied().find(|way| cost(way) == best).unwrap_or(self.chosen);
+        let better = best < cost(&self.chosen) * HYSTERESIS;
+        if better && found != self.chosen {
+            (self.chosen, self.interval) = (found, SOONEST);
+            self.changes += 1;
+        } else {
+            self.interval = (self.interval * 2).min(LATEST);
+        }
+        self.phase = Phase::Settled { calls: 0, until_trial: self.interval };
+    }
+
+    /// The way that is taken.
+    pub fn chosen(&self) -> Way {
+        self.chosen
+    }
+
+    /// Mean microseconds of a call by a way, when it was last measured, with three digits.
+    pub fn cost(&self, way: Way) -> Option<serde_json::Value> {
+        self.costs[way.index()].map(|cost| serde_json::json!(cost.round() / 1000.0))
+    }
+
+    /// Calls of this rank.
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// Times that the ways were compared.
+    pub fn trials(&self) -> u64 {
+        self.trials
+    }
+
+    /// Times that this changed the choice.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Algorithm::{Direct, Shards, Star};
+
+    const ALL: [Way; WAYS] = ORDER;
+
+    /// Runs calls whose cost by each way is as given, and counts those by each.
+    fn run(class: &mut Class, calls: u32, costs: [u64; WAYS]) -> [u32; WAYS] {
+        let mut taken = [0; WAYS];
+        for _ in 0..calls {
+            if let Some(sums) = class.due() {
+                class.agreed(sums.map(|sum| sum * 2));
+            }
+            let step = class.next();
+            taken[step.way.index()] += 1;
+            if step.timed {
+                class.took(step.way, costs[step.way.index()]);
+            }
+        }
+        taken
+    }
+
+    fn class() -> Class {
+        Class::new(ALL.to_vec(), Way::Fold(Star), 2)
+    }
+
+    #[test]
+    fn the_best_way_is_found_and_costs_of_measuring_shrink() {
+        let mut class = class();
+        run(&mut class, 60, [400, 300, 900, 250]);
+        assert_eq!(class.chosen(), Way::Mpi);
+        assert_eq!(class.cost(Way::Fold(Direct)), Some(serde_json::json!(0.3)));
+        let taken = run(&mut class, 100_000, [400, 300, 900, 250]);
+        let others: u32 = taken[..3].iter().sum();
+        assert!(others < 1000, "{taken:?}");
+        assert!(taken[2] < taken[0], "the hopeless one most rarely: {taken:?}");
+    }
+
+    #[test]
+    fn a_little_better_is_not_better() {
+        let mut class = class();
+        run(&mut class, 10_000, [300, 290, 280, 275]);
+        assert_eq!((class.chosen(), class.changes()), (Way::Fold(Star), 0));
+    }
+
+    #[test]
+    fn a_way_that_became_slow_is_left_within_a_bounded_number_of_calls() {
+        let mut class = class();
+        run(&mut class, 50_000, [100, 300, 900, 250]);
+        assert_eq!(class.chosen(), Way::Fold(Star));
+        run(&mut class, 2 * CHECK + 40, [2000, 1500, 700, 900]);
+        assert_eq!(class.chosen(), Way::Fold(Shards));
+        run(&mut class, 2 * CHECK + 40, [100, 300, 900, 250]);
+        run(&mut class, LATEST + CHECK, [100, 300, 900, 250]);
+        assert_eq!(class.chosen(), Way::Fold(Star));
+    }
+}

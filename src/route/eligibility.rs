@@ -1,0 +1,214 @@
+//! Which calls may be folded: pure, and alike on all ranks.
+//!
+//! MPI guarantees that a reduction's op, element type and count are equal on all ranks, and of what is
+//! moved only the amount (MPI-4.1 section 6.1); nothing else is looked at to choose the route.
+//! Arguments that one rank alone may have wrong are judged too, where the real MPI is known to
+//! refuse them before it communicates: such a call is its to refuse.
+
+use super::Reason;
+use crate::bindings as b;
+use crate::leaf::fold;
+use crate::mpi::types::{Class, Op, Shape, TypeInfo};
+
+/// What a reduction folds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reduction {
+    /// Who, and how.
+    pub by: By,
+    /// Bytes of the message, as it is sent.
+    pub bytes: usize,
+    /// How its elements lie in memory.
+    pub shape: Shape,
+}
+
+/// Who folds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The kernels.
+    Kernel {
+        /// `enum fb_op`.
+        op: u8,
+        /// `enum fb_type`.
+        element: u8,
+        /// The elements are pairs, folded as keys.
+        pair: Option<Pair>,
+    },
+    /// Each process for itself, from what all ranks bring, in the order of ranks.
+    Own {
+        /// `enum fb_op`.
+        op: u8,
+        /// As [`fold::fold`] has it.
+        element: u8,
+    },
+    /// Likewise, by the MPI: MPI_Reduce_local.
+    Mpi,
+}
+
+/// How pairs are folded as keys of 64 bits, the least of which wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Bytes of the value.
+    pub value: u8,
+    /// MPI_MAXLOC.
+    pub most: bool,
+}
+
+/// Who folds `op` on `datatype`. An op that is not known may be one of the program's own, for which any
+/// type will do. `deposited`: what ranks bring is brought together in any case (Scan).
+///
+/// # Errors
+/// MPI does not define it, as far as is known here.
+pub fn who(datatype: Option<TypeInfo>, op: Option<Op>, deposited: bool) -> Result<By, Reason> {
+    let Some(op) = op else { return Ok(By::Mpi) };
+    let datatype = datatype.ok_or(Reason::Datatype)?;
+    if !datatype.allows(op) {
+        let never = datatype.class == Class::Opaque;
+        return Err(if never { Reason::Datatype } else { Reason::Op });
+    }
+    let component = match (datatype.class, datatype.size) {
+        (Class::Real, 4) | (Class::Complex, 8) => Some(fold::F32),
+        (Class::Real, 8) | (Class::Complex, 16) => Some(fold::F64),
+        _ => None,
+    };
+    let sums = op == Op::Fold(b::FB_OP_SUM as u8);
+    Ok(match (datatype.class, op, component) {
+        (Class::CInteger | Class::Integer | Class::Byte | Class::Truth, Op::Fold(op), _) => {
+            let element = datatype.element();
+            if deposited { By::Own { op, element } } else { By::Kernel { op, element, pair: None } }
+        }
+        (Class::Pair, ..) if !deposited => {
+            let pair = Some(Pair { value: datatype.size - 4, most: op == Op::Most });
+            By::Kernel { op: b::FB_OP_MIN as u8, element: b::FB_TYPE_U64 as u8, pair }
+        }
+        (Class::Real, Op::Fold(op), Some(element)) => By::Own { op, element },
+        // Sums of complex numbers are sums of their parts.
+        (Class::Complex, Op::Fold(op), Some(element)) if sums => By::Own { op, element },
+        _ => By::Mpi,
+    })
+}
+
+impl By {
+    /// Whether the real MPI comes to the same bits, whatever its algorithm, so that a call may go either
+    /// way: not of floating point, nor where some MPI is wrong (docs/architecture.md).
+    pub fn is_as_exact_as_mpi(self) -> bool {
+        let (op, element) = match self {
+            Self::Kernel { pair: Some(_), .. } => return true,
+            Self::Kernel { op, element, .. } | Self::Own { op, element } => (op, element),
+            Self::Mpi => return false,
+        };
+        if u32::from(element) >= b::FB_TYPE_COUNT {
+            return false;
+        }
+        let (size, unsigned) = (element >> 1, element & 1 == 1);
+        match u32::from(op) {
+            b::FB_OP_SUM | b::FB_OP_PROD => size > 1,
+            b::FB_OP_MIN | b::FB_OP_MAX => !unsigned && size < 3,
+            _ => true,
+        }
+    }
+
+    /// Bytes of an element, as it is sent. Keys take the place of pairs, with their holes.
+    pub fn bytes(self, shape: Shape) -> usize {
+        match self {
+            Self::Kernel { pair: Some(_), .. } => shape.extent.unsigned_abs(),
+            _ => shape.size,
+        }
+    }
+}
+
+/// Bytes of `count` elements.
+///
+/// # Errors
+/// There are fewer than none, or more than there is memory.
+pub fn size(count: i64, element: usize) -> Result<usize, Reason> {
+    let count = usize::try_from(count).map_err(|_| Reason::Argument)?;
+    count.checked_mul(element).ok_or(Reason::Argument)
+}
+
+/// Whether a message of `bytes` may be moved.
+///
+/// # Errors
+/// Why not.
+pub fn bounded(bytes: usize, max_bytes: usize) -> Result<usize, Reason> {
+    match bytes {
+        0 => Err(Reason::Empty),
+        _ if bytes > max_bytes => Err(Reason::TooLarge),
+        _ => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn datatype(class: Class, size: u8) -> TypeInfo {
+        TypeInfo { class, size, signed: true, row: 0 }
+    }
+
+    fn fold(op: u32) -> Op {
+        Op::Fold(op as u8)
+    }
+
+    #[test]
+    fn sizes_are_bounded() {
+        assert_eq!(size(2, 4), Ok(8));
+        assert_eq!(size(-1, 4), Err(Reason::Argument));
+        assert_eq!(size(i64::MAX, 4), Err(Reason::Argument));
+        assert_eq!(size(i32::MAX.into(), 4), Ok(8_589_934_588));
+        assert_eq!(bounded(8, 8), Ok(8));
+        assert_eq!(bounded(9, 8), Err(Reason::TooLarge));
+        assert_eq!(bounded(0, 8), Err(Reason::Empty));
+    }
+
+    #[test]
+    fn what_mpi_does_not_define_is_left_to_it() {
+        let refused = |class, size, op, reason| {
+            for deposited in [false, true] {
+                assert_eq!(who(Some(datatype(class, size)), Some(op), deposited), Err(reason));
+            }
+        };
+        refused(Class::Byte, 1, fold(b::FB_OP_MAX), Reason::Op);
+        refused(Class::Integer, 8, fold(b::FB_OP_LAND), Reason::Op);
+        refused(Class::Integer, 8, Op::Least, Reason::Op);
+        refused(Class::Real, 8, fold(b::FB_OP_BAND), Reason::Op);
+        refused(Class::Real, 4, fold(b::FB_OP_LXOR), Reason::Op);
+        refused(Class::Real, 8, Op::Most, Reason::Op);
+        refused(Class::Complex, 8, fold(b::FB_OP_MIN), Reason::Op);
+        refused(Class::Truth, 1, fold(b::FB_OP_SUM), Reason::Op);
+        refused(Class::Logical, 4, fold(b::FB_OP_MAX), Reason::Op);
+        refused(Class::Pair, 6, fold(b::FB_OP_SUM), Reason::Op);
+        refused(Class::WidePair, 12, fold(b::FB_OP_MIN), Reason::Op);
+        refused(Class::Opaque, 1, fold(b::FB_OP_SUM), Reason::Datatype);
+        assert_eq!(who(None, Some(fold(b::FB_OP_SUM)), false), Err(Reason::Datatype));
+    }
+
+    #[test]
+    fn the_kernel_folds_what_it_can_and_mpi_what_nobody_else_can() {
+        let by = |class, size, op| who(Some(datatype(class, size)), Some(op), false).unwrap();
+        let (sum, product) = (fold(b::FB_OP_SUM), fold(b::FB_OP_PROD));
+        let (op, i32) = (b::FB_OP_SUM as u8, b::FB_TYPE_I32 as u8);
+        assert_eq!(by(Class::CInteger, 4, sum), By::Kernel { op, element: i32, pair: None });
+        let scanned = who(Some(datatype(Class::CInteger, 4)), Some(sum), true);
+        assert_eq!(scanned, Ok(By::Own { op, element: i32 }));
+        assert!(matches!(by(Class::Byte, 1, fold(b::FB_OP_BXOR)), By::Kernel { .. }));
+        assert!(matches!(by(Class::Truth, 1, fold(b::FB_OP_LOR)), By::Kernel { .. }));
+        assert_eq!(by(Class::Real, 4, sum), By::Own { op, element: fold::F32 });
+        assert_eq!(by(Class::Real, 16, sum), By::Mpi);
+        assert_eq!(by(Class::Complex, 16, sum), By::Own { op, element: fold::F64 });
+        assert_eq!(by(Class::Complex, 16, product), By::Mpi);
+        assert_eq!(by(Class::Complex, 32, sum), By::Mpi);
+        assert_eq!(by(Class::Logical, 4, fold(b::FB_OP_LAND)), By::Mpi);
+        assert_eq!(by(Class::WidePair, 12, Op::Least), By::Mpi);
+        assert_eq!(who(Some(datatype(Class::Real, 8)), None, false), Ok(By::Mpi));
+        assert_eq!(who(None, None, true), Ok(By::Mpi));
+    }
+
+    #[test]
+    fn keys_are_sent_with_the_holes_of_their_pairs() {
+        let short = datatype(Class::Pair, 6);
+        let folded = who(Some(short), Some(Op::Most), false).unwrap();
+        assert_eq!(folded.bytes(short.shape()), 8);
+        let scanned = who(Some(short), Some(Op::Most), true).unwrap();
+        assert_eq!((scanned, scanned.bytes(short.shape())), (By::Mpi, 6));
+    }
+}

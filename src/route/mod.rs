@@ -1,0 +1,27 @@
+//! Whether a call may be folded, and which way it goes.
+//!
+//! ```text
+//! Call ─▶ admit ─▶ judge ─▶ fit ─▶ router ─▶ plan
+//!         all      this     all ranks        ║
+//!         ranks    rank     alike            ║ from here on nothing goes back to the real MPI
+//!         alike    alone
+//! ```
+//!
+//! [`admit()`] and [`fit()`] say whether the call may be folded, alike on all ranks; [`judge()`] whether its
+//! arguments are right on this one, where the real MPI may refuse them alone.
+
+pub mod admit;
+mod class;
+pub mod eligibility;
+pub mod fit;
+pub mod judge;
+mod reason;
+mod refusal;
+pub mod router;
+
+pub use admit::{Admitted, admit};
+pub use class::Step;
+pub use fit::{Fit, fit};
+pub use judge::{Ends, judge};
+pub use reason::Reason;
+pub use router::{ClassId, RouteLine, Router, Way};

@@ -1,0 +1,254 @@
+//! The choice of a way, by measurement: for each communicator, blocking collective and class of sizes,
+//! whether the kernel or user space folds, and how, or the real MPI does it all.
+//!
+//! The ways are tried on the program's own calls, a few of each in turns, and timed on every rank; what
+//! the ranks have measured is added up by a fold of the group, so all choose alike, at the same call. No
+//! other message is exchanged for it. See [`super::class`] for when what is tried.
+//!
+//! Not measured, but routed by the limits alone: what the real MPI may compute with other bits
+//! (floating point; integers where some MPI is wrong, docs/architecture.md), and what does not block.
+
+use serde::{Deserialize, Serialize};
+
+use super::class::Class;
+use crate::bindings as b;
+use crate::call::{COLLECTIVES, Collective};
+use crate::wire::Algorithm;
+
+/// A way that a call can go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Way {
+    /// By foldback.
+    Fold(Algorithm),
+    /// By the real MPI.
+    Mpi,
+}
+
+/// Number of ways; their order in sums and statistics.
+pub const WAYS: usize = 4;
+pub(super) const ORDER: [Way; WAYS] = [
+    Way::Fold(Algorithm::Star),
+    Way::Fold(Algorithm::Direct),
+    Way::Fold(Algorithm::Shards),
+    Way::Mpi,
+];
+
+impl Way {
+    pub(super) fn index(self) -> usize {
+        ORDER.iter().position(|way| *way == self).unwrap_or(WAYS - 1)
+    }
+
+    /// As it stands in the statistics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fold(Algorithm::Star) => "star",
+            Self::Fold(Algorithm::Direct) => "direct",
+            Self::Fold(Algorithm::Shards) => "shards",
+            Self::Mpi => "mpi",
+        }
+    }
+}
+
+/// What is known of a group that matters here, alike on all its ranks.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Hosts.
+    pub members: usize,
+    /// Ranks on all hosts.
+    pub ranks: usize,
+    /// Whether it can go by shards.
+    pub has_shards: bool,
+    /// `FOLDBACK_ALGORITHM`: the only one to be tried.
+    pub algorithm: Option<Algorithm>,
+}
+
+/// Whether the ways of a collective are compared: not where each rank has its own count.
+pub fn is_measured(collective: Collective) -> bool {
+    !matches!(collective, Collective::Allgatherv | Collective::Reduce_scatter)
+}
+
+/// Bytes of a message in all, as the limits count them. `bytes`: of one rank's part, where ranks have
+/// parts.
+pub fn bytes_in_all(collective: Collective, bytes: usize, ranks: usize) -> usize {
+    match collective {
+        Collective::Allreduce
+        | Collective::Reduce
+        | Collective::Bcast
+        | Collective::Barrier
+        | Collective::Allgatherv
+        | Collective::Reduce_scatter => bytes,
+        Collective::Allgather
+        | Collective::Gather
+        | Collective::Scatter
+        | Collective::Reduce_scatter_block
+        | Collective::Scan
+        | Collective::Exscan => bytes.saturating_mul(ranks),
+        Collective::Alltoall => bytes.saturating_mul(ranks).saturating_mul(ranks),
+    }
+}
+
+/// Most hosts between which direct folds are tried, whose frames grow with their square; and the
+/// longest messages, likewise for folds in the kernel.
+const DIRECT_MEMBERS: usize = 8;
+const DIRECT_BYTES: usize = 8 << 10;
+const STAR_BYTES: usize = 64 << 10;
+/// The shortest broadcasts that are tried by shards.
+const SCATTER_BYTES: usize = 4 << 10;
+
+/// The choices of one communicator.
+pub struct Router {
+    setting: Setting,
+    /// By collective and size, see [`index`].
+    classes: Vec<Option<Box<Class>>>,
+}
+
+/// Classes of sizes: class k is up to 2^k bytes.
+const SIZES: usize = usize::BITS as usize + 1;
+
+fn size_class(bytes: usize) -> usize {
+    bytes.checked_next_power_of_two().map_or(SIZES - 1, |size| size.trailing_zeros() as usize)
+}
+
+/// Which class a call is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassId(usize);
+
+impl ClassId {
+    /// That of a collective of so many bytes.
+    pub fn new(collective: Collective, bytes: usize) -> Self {
+        Self(collective as usize * SIZES + if bytes == 0 { 0 } else { size_class(bytes) })
+    }
+
+    fn collective(self) -> Collective {
+        Collective::ALL[self.0 / SIZES]
+    }
+
+    /// Bytes of its longest message.
+    fn most_bytes(self) -> usize {
+        1_usize.checked_shl((self.0 % SIZES) as u32).unwrap_or(usize::MAX)
+    }
+}
+
+impl Router {
+    /// Nothing has been measured.
+    pub fn new(setting: Setting) -> Self {
+        let classes = (0..COLLECTIVES * SIZES).map(|_| None).collect();
+        Self { setting, classes }
+    }
+
+    /// The class, whose way is `usual` as long as nothing is known.
+    pub fn class(&mut self, id: ClassId, usual: Way) -> &mut Class {
+        let setting = self.setting;
+        self.classes[id.0]
+            .get_or_insert_with(|| Box::new(Class::new(ways(id, &setting), usual, setting.ranks)))
+    }
+
+    /// The class, if there is one.
+    pub fn known(&mut self, id: ClassId) -> Option<&mut Class> {
+        self.classes[id.0].as_deref_mut()
+    }
+
+    /// What was chosen, and why.
+    pub fn lines(&self) -> Vec<RouteLine> {
+        let line = |(index, class): (usize, &Option<Box<Class>>)| {
+            let (id, class) = (ClassId(index), class.as_ref()?);
+            let cost = |way: &Way| Some((way.name().to_owned(), class.cost(*way)?));
+            Some(RouteLine {
+                collective: id.collective(),
+                up_to_bytes: if id.collective() == Collective::Barrier {
+                    0
+                } else {
+                    id.most_bytes()
+                },
+                way: class.chosen().name().to_owned(),
+                microseconds: ORDER.iter().filter_map(cost).collect(),
+                calls: class.calls(),
+                trials: class.trials(),
+                changes: class.changes(),
+            })
+        };
+        self.classes.iter().enumerate().filter_map(line).collect()
+    }
+}
+
+/// The ways that may pay for a class.
+fn ways(id: ClassId, setting: &Setting) -> Vec<Way> {
+    let (bytes, members) = (id.most_bytes(), setting.members);
+    let mut folds = match id.collective() {
+        Collective::Allreduce | Collective::Barrier | Collective::Reduce_scatter_block => {
+            let mut folds = Vec::new();
+            if bytes <= STAR_BYTES {
+                folds.push(Algorithm::Star);
+            }
+            if bytes <= DIRECT_BYTES && members <= DIRECT_MEMBERS {
+                folds.push(Algorithm::Direct);
+            }
+            if setting.has_shards && bytes > b::FB_CHUNK_BYTES as usize {
+                folds.push(Algorithm::Shards);
+            }
+            folds
+        }
+        Collective::Allgather | Collective::Scan | Collective::Exscan | Collective::Alltoall
+            if members <= DIRECT_MEMBERS =>
+        {
+            vec![Algorithm::Star, Algorithm::Direct]
+        }
+        // The root of a broadcast by shards waits for the others; between two nothing is gained by it.
+        Collective::Bcast if setting.has_shards && bytes >= SCATTER_BYTES && members > 2 => {
+            vec![Algorithm::Star, Algorithm::Shards]
+        }
+        _ => vec![Algorithm::Star],
+    };
+    if let Some(only) = setting.algorithm {
+        folds = vec![only];
+    }
+    folds.into_iter().map(Way::Fold).chain([Way::Mpi]).collect()
+}
+
+/// A choice, in the statistics.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RouteLine {
+    /// Of which collective.
+    pub collective: Collective,
+    /// And of messages of how many bytes at most; more than half as many.
+    pub up_to_bytes: usize,
+    /// What was chosen.
+    pub way: String,
+    /// Mean time of a call by each way that was measured, when it was last, over all ranks.
+    pub microseconds: serde_json::Map<String, serde_json::Value>,
+    /// Calls, of one rank.
+    pub calls: u64,
+    /// Times that the ways were compared, and that this changed the choice.
+    pub trials: u64,
+    /// See `trials`.
+    pub changes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_fall_into_powers_of_two() {
+        let most = |bytes| ClassId::new(Collective::Bcast, bytes).most_bytes();
+        assert_eq!([1, 2, 3, 4096, 4097].map(most), [1, 2, 4, 4096, 8192]);
+        assert_eq!(ClassId::new(Collective::Alltoall, 5).collective(), Collective::Alltoall);
+        assert_eq!(ClassId::new(Collective::Barrier, 0).collective(), Collective::Barrier);
+    }
+
+    #[test]
+    fn the_real_mpi_is_always_among_the_ways() {
+        let all = |collective, bytes, members| {
+            let setting = Setting { members, ranks: members, has_shards: true, algorithm: None };
+            let ways = ways(ClassId::new(collective, bytes), &setting);
+            ways.iter().map(|way| way.name()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(all(Collective::Allreduce, 4, 2), "star direct mpi");
+        assert_eq!(all(Collective::Allreduce, 4, 16), "star mpi");
+        assert_eq!(all(Collective::Allreduce, 4096, 4), "star direct shards mpi");
+        assert_eq!(all(Collective::Allreduce, 1 << 20, 4), "shards mpi");
+        assert_eq!(all(Collective::Bcast, 1 << 20, 4), "star shards mpi");
+        assert_eq!(all(Collective::Bcast, 1 << 20, 2), "star mpi");
+        assert_eq!(all(Collective::Reduce, 8, 4), "star mpi");
+    }
+}

@@ -1,0 +1,68 @@
+//! Where everyone's part lies in what a gather brings together.
+
+use std::ops::Range;
+
+use super::Layout;
+
+/// Parts side by side: member by member, in each the parts of its ranks without gaps. A member's begin
+/// at a multiple of 8, as the wire wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// By rank.
+    parts: Vec<Range<usize>>,
+    /// By member.
+    members: Vec<Range<usize>>,
+    bytes: usize,
+}
+
+impl Image {
+    /// The image of parts of these lengths in bytes, by rank.
+    pub fn new(layout: &Layout, length: impl Fn(usize) -> usize) -> Self {
+        let mut parts = vec![0..0; layout.ranks()];
+        let mut members = Vec::with_capacity(layout.hosts.len());
+        let mut at = 0usize;
+        for ranks in &layout.hosts {
+            let start = at.next_multiple_of(8);
+            at = start;
+            for &rank in ranks {
+                parts[rank] = at..at + length(rank);
+                at = parts[rank].end;
+            }
+            members.push(start..at);
+        }
+        Self { parts, members, bytes: at.next_multiple_of(8) }
+    }
+
+    /// Bytes in all.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Where a rank's part lies.
+    pub fn part(&self, rank: usize) -> Range<usize> {
+        self.parts[rank].clone()
+    }
+
+    /// Where a member's parts lie.
+    pub fn member(&self, member: usize) -> Range<usize> {
+        self.members[member].clone()
+    }
+
+    /// Number of members.
+    pub fn members(&self) -> usize {
+        self.members.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_lie_by_host_and_hosts_at_whole_words() {
+        let layout = Layout::new(["a", "b", "a"]);
+        let image = Image::new(&layout, |rank| rank + 1);
+        assert_eq!((image.part(0), image.part(2), image.part(1)), (0..1, 1..4, 8..10));
+        assert_eq!((image.member(0), image.member(1), image.bytes()), (0..4, 8..10, 16));
+    }
+}

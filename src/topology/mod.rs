@@ -1,0 +1,92 @@
+//! Which ranks are on which hosts, and where a rank is among them: pure, and alike on all ranks but for
+//! the place of each.
+
+pub mod image;
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+pub use image::Image;
+
+/// The ranks of a communicator, by host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// For each host (member), its ranks in order; the first leads.
+    pub hosts: Vec<Vec<usize>>,
+}
+
+impl Layout {
+    /// Groups ranks by the identity of their hosts, hosts in the order of their first rank.
+    pub fn new<'a>(hosts: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut seen: Vec<(&str, Vec<usize>)> = Vec::new();
+        for (rank, host) in hosts.into_iter().enumerate() {
+            match seen.iter_mut().find(|(other, _)| *other == host) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => seen.push((host, vec![rank])),
+            }
+        }
+        Self { hosts: seen.into_iter().map(|(_, ranks)| ranks).collect() }
+    }
+
+    /// Number of ranks.
+    pub fn ranks(&self) -> usize {
+        self.hosts.iter().map(Vec::len).sum()
+    }
+
+    /// Member and place on its host, of a rank.
+    pub fn place(&self, rank: usize) -> Option<(usize, usize)> {
+        self.hosts.iter().enumerate().find_map(|(member, ranks)| {
+            ranks.iter().position(|other| *other == rank).map(|place| (member, place))
+        })
+    }
+}
+
+/// Where this rank is in its group.
+pub struct Place {
+    /// Which ranks are where.
+    pub layout: Layout,
+    /// Our rank.
+    pub rank: usize,
+    /// Our host.
+    pub member: usize,
+    /// Most payload of a frame, on all hosts; in bytes.
+    pub chunk_bytes: u16,
+    /// Whether long messages can go by shards here.
+    pub has_shards: bool,
+    /// The last image of equal parts, and their length: most programs stay with one.
+    image: Option<(usize, Arc<Image>)>,
+}
+
+impl Place {
+    /// That of `rank`; `None` if it is on none of the hosts.
+    pub fn new(layout: Layout, rank: usize, chunk_bytes: u16, has_shards: bool) -> Option<Self> {
+        let (member, _) = layout.place(rank)?;
+        Some(Self { layout, rank, member, chunk_bytes, has_shards, image: None })
+    }
+
+    /// The image of parts of `bytes` bytes of every rank.
+    pub fn even_image(&mut self, bytes: usize) -> Arc<Image> {
+        if let Some((of, image)) = &self.image
+            && *of == bytes
+        {
+            return Arc::clone(image);
+        }
+        let image = Arc::new(Image::new(&self.layout, |_| bytes));
+        self.image = Some((bytes, Arc::clone(&image)));
+        image
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_meet_by_host_and_the_first_leads() {
+        let layout = Layout::new(["b", "a", "b", "c", "a"]);
+        assert_eq!(layout.hosts, vec![vec![0, 2], vec![1, 4], vec![3]]);
+        assert_eq!(layout.place(4), Some((1, 1)));
+        assert_eq!(layout.place(5), None);
+    }
+}
