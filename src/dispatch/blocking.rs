@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::stopwatch::{Stopwatch, took};
-use super::{Judged, Left, usual_algorithm};
+use super::{Judged, Passed, usual_algorithm};
 use crate::bindings::FB_OP_SUM;
 use crate::codec::{SUCCESS, prepare};
 use crate::comm::{Folding, complete, fold_words};
@@ -14,7 +14,7 @@ use crate::plan::plan;
 use crate::route::{ClassId, Reason, Step, Way, fit, router};
 
 /// SAFETY of callers: the arguments are the program's.
-pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Left> {
+pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Passed> {
     let Judged { process, running, config, call, admitted, ends, communicator } = &judged;
     let (mpi, context) = (&process.mpi, process.context(running));
     let comm = mpi.abi.handle(call.comm);
@@ -30,7 +30,7 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Left> {
         match step.way {
             Way::Mpi => {
                 let stopwatch = Stopwatch::start(Arc::clone(communicator), id, begin);
-                return Err(Left::Timed(Box::new(stopwatch)));
+                return Err(Passed::Timed(Box::new(stopwatch)));
             }
             Way::Fold(algorithm) => route = Some((id, algorithm, begin)),
         }

@@ -14,19 +14,17 @@ use crate::comm::Communicator;
 use crate::config::Config;
 use crate::group::{Group, Job};
 use crate::process::{Process, Running};
-use crate::route::{Admitted, Ends, Reason, admit, judge};
+use crate::route::{Admitted, Ends, Left, Reason, admit, judge};
+use crate::stats;
 use crate::wire::Algorithm;
 
 pub use persistent::{free_persistent, start_persistent};
 pub use stopwatch::Stopwatch;
 
-/// A call that is the real MPI's; to be told when that has done it, if there is a stopwatch.
-pub type Passed = Option<Box<Stopwatch>>;
-
 /// A collective, to its end if it blocks. `request` is where a non-blocking one wants its request.
 ///
 /// # Errors
-/// The call is the real MPI's.
+/// The call is the real MPI's; the stopwatch, if there is one, is to be stopped when that has done it.
 ///
 /// # Safety
 /// The arguments are the program's.
@@ -35,43 +33,44 @@ pub unsafe fn collective(
     form: Form,
     call: &Call,
     request: *mut c_void,
-) -> Result<c_int, Passed> {
+) -> Result<c_int, Option<Box<Stopwatch>>> {
     let mut seen = Message::default();
     // SAFETY: the caller's promise.
-    let (result, passed) = match unsafe { attempt(process, form, call, request, &mut seen) } {
-        Ok(code) => (Ok(code), None),
-        Err(Left::For(reason)) => (Err(reason), None),
-        Err(Left::Timed(stopwatch)) => (Err(Reason::Faster), Some(stopwatch)),
-        Err(Left::Nested) => return Err(None),
+    let (result, way) = match unsafe { attempt(process, form, call, request, &mut seen) } {
+        Ok(code) => (Ok(code), stats::Way::Folded),
+        Err(Passed::Left(Left::All(reason))) => (Err(None), stats::Way::Left(reason)),
+        Err(Passed::Left(Left::Here(_))) => {
+            log::debug!("{} is for MPI to refuse", call.collective.name());
+            (Err(None), stats::Way::Refused)
+        }
+        Err(Passed::Timed(watch)) => (Err(Some(watch)), stats::Way::Left(Reason::Faster)),
+        Err(Passed::Nested) => return Err(None),
     };
-    if let Err(Reason::Argument) = result {
-        log::debug!("{} is for MPI to judge", call.collective.name());
-    }
     // A persistent collective is counted when it is started.
     if form != Form::Persistent || result.is_err() {
-        let way = result.map(|_| ());
-        if way != Err(Reason::Argument) && call.recv.counts.is_some() {
+        if way != stats::Way::Refused && call.recv.counts.is_some() {
             // SAFETY: the program's arguments.
             seen.bytes *= unsafe { call.elements_of_all(&process.mpi) }.unwrap_or(0);
         }
         process.calls.count(form, call.collective, way, seen);
     }
     process.communicators.retired.reap_now_and_then();
-    result.map_err(|_| passed)
+    result
 }
 
-/// Why a call is left to the real MPI.
-enum Left {
-    For(Reason),
+/// A call that is the real MPI's.
+enum Passed {
+    /// For a reason.
+    Left(Left),
     /// It may be the faster one; to be timed.
     Timed(Box<Stopwatch>),
     /// The real MPI itself makes the call, to do one that was left to it and counted.
     Nested,
 }
 
-impl<R: Into<Reason>> From<R> for Left {
-    fn from(reason: R) -> Self {
-        Self::For(reason.into())
+impl<L: Into<Left>> From<L> for Passed {
+    fn from(left: L) -> Self {
+        Self::Left(left.into())
     }
 }
 
@@ -93,13 +92,13 @@ unsafe fn attempt(
     call: &Call,
     request: *mut c_void,
     seen: &mut Message,
-) -> Result<c_int, Left> {
+) -> Result<c_int, Passed> {
     let config = process.config.as_ref().map_err(|_| Reason::NoGroup)?;
     let running = process.running().ok_or(Reason::Off)?;
     let admitted = admit(&process.mpi, config, form, call, seen)?;
     // The real MPI may go from one of its exported functions to another: from Fortran to C, say.
     if admitted.measured && stopwatch::is_running() {
-        return Err(Left::Nested);
+        return Err(Passed::Nested);
     }
     let comm = process.mpi.abi.handle(call.comm);
     let communicator = process.communicator(comm).ok_or(Reason::NoGroup)?;

@@ -9,6 +9,7 @@ use crate::codec::SUCCESS;
 use crate::plan::plan;
 use crate::process::Process;
 use crate::route::{Reason, fit};
+use crate::stats::Way;
 
 /// `MPI_..._init`: makes the request; `seen` is what the statistics are to tell of each start.
 ///
@@ -74,7 +75,7 @@ pub unsafe fn start_persistent(process: &'static Process, request: *mut c_void) 
     let (communicator, group) = (&persistent.group, &mut folding.group);
     // SAFETY: the program's arguments, at MPI_..._init.
     unsafe { nonblocking::begin(process, config, plan, communicator, group, open) };
-    process.calls.count(Form::Persistent, call.collective, Ok(()), persistent.message);
+    process.calls.count(Form::Persistent, call.collective, Way::Folded, persistent.message);
     Some(SUCCESS)
 }
 

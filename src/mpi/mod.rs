@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use abi::Abi;
 use pmpi::{Handle, Optional, Pmpi};
-use types::{Shape, TypeInfo};
+use types::Shape;
 
 /// Tag of messages that this process sends itself to copy; lower ones complete requests.
 const COPY_TAG: c_int = 32_767;
@@ -64,23 +64,10 @@ impl Mpi {
         })
     }
 
-    /// How elements of a datatype, as it was passed, lie in memory; `None`: it is none.
-    #[inline]
-    pub fn shape(&self, datatype: Handle) -> Option<Shape> {
-        self.shape_of(self.abi.datatype(datatype), datatype)
-    }
-
-    /// The same of one that was looked up before.
-    #[inline]
-    pub fn shape_of(&self, known: Option<TypeInfo>, datatype: Handle) -> Option<Shape> {
-        match known {
-            Some(known) => Some(known.shape()),
-            None => self.shape_of_derived(self.abi.handle(datatype)),
-        }
-    }
-
+    /// How elements of one of the program's own datatypes lie in memory; `None`: it is none, or one that is
+    /// not committed.
     #[cold]
-    fn shape_of_derived(&self, datatype: Handle) -> Option<Shape> {
+    pub fn shape_of_derived(&self, datatype: Handle) -> Option<Shape> {
         // An MPI may call the error handler, which by default ends the job.
         if datatype == self.abi.datatype_null {
             return None;

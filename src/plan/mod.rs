@@ -1,6 +1,8 @@
 //! What the group is to do for a call, and with what: pure, and the same on all ranks but for whose
 //! buffers they are.
 
+#[cfg(test)]
+mod agreement;
 mod finish;
 mod reductions;
 

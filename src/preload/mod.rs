@@ -16,7 +16,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
 use crate::call::{Call, Form};
-use crate::dispatch::{self, Passed};
+use crate::dispatch::{self, Stopwatch};
 use crate::guard;
 use crate::mpi::pmpi::Pmpi;
 use crate::process;
@@ -47,6 +47,9 @@ unsafe fn fold(form: Form, call: &Call, request: *mut c_void) -> Result<c_int, P
     // SAFETY: the caller's promise.
     guard::shielded_or_abort(|| unsafe { dispatch::collective(process, form, call, request) })
 }
+
+/// A call that is the real MPI's.
+type Passed = Option<Box<Stopwatch>>;
 
 /// The real MPI has done it.
 #[inline]

@@ -1,11 +1,10 @@
 //! Which calls may be folded, as far as can be said without a group.
 
-use super::Reason;
 use super::eligibility::{By, Reduction, bounded, size, who};
 use super::router::is_measured;
+use super::{Facts, Left, Reason, Refused};
 use crate::call::{Call, Collective, Form, Message, Side};
 use crate::config::{Config, Policy};
-use crate::mpi::Mpi;
 use crate::mpi::types::{Class, Shape, TypeInfo};
 
 /// A call that may be folded, as far as can be said without a group: alike on all ranks.
@@ -31,39 +30,39 @@ impl Admitted {
 /// Looks at a call without its group. What is seen of it goes to `seen`, also if it is the real MPI's.
 ///
 /// # Errors
-/// Why it is the real MPI's; the same on all ranks, or nobody's but the MPI's to judge.
+/// It is the real MPI's.
 pub fn admit(
-    mpi: &Mpi,
+    mpi: &impl Facts,
     config: &Config,
     form: Form,
     call: &Call,
     seen: &mut Message,
-) -> Result<Admitted, Reason> {
+) -> Result<Admitted, Left> {
     if config.shared.policy == Policy::Mpi {
-        return Err(Reason::Routed);
+        return Err(Reason::Routed.into());
     }
     let may_measure = form == Form::Blocking && config.shared.policy == Policy::Auto;
     let measured = may_measure && is_measured(call.collective);
     let most = config.shared.most_bytes(call.collective, measured);
-    let folded = |count, seen: &mut Message| {
+    let folded = |count, seen: &mut Message| -> Result<Admitted, Left> {
         let fold = reduction(mpi, form, call, count, most, seen)?;
         let measured = measured && fold.by.is_as_exact_as_mpi();
         let most = config.shared.most_bytes(call.collective, measured);
         Ok(Admitted { bytes: bounded(fold.bytes, most)?, most, measured, fold: Some(fold) })
     };
-    let in_place = |side: &Side| side.data as usize == mpi.abi.in_place;
+    let in_place = |side: &Side| side.data as usize == mpi.in_place();
     let element = |side: &Side, seen: &mut Message| {
-        let known = mpi.abi.datatype(side.datatype);
+        let known = mpi.datatype(side.datatype);
         seen.datatype = datatype_number(known);
-        mpi.shape_of(known, side.datatype).map(|shape| shape.size).ok_or(Reason::Argument)
+        mpi.shape_of(known, side.datatype).map(|shape| shape.size).ok_or(Refused)
     };
-    let moved = |side: &Side, seen: &mut Message| {
+    let moved = |side: &Side, seen: &mut Message| -> Result<Admitted, Left> {
         let bytes = size(side.count, element(side, seen)?)?;
         seen.bytes = bytes as u64;
         Ok(Admitted { bytes: bounded(bytes, most)?, most, measured, fold: None })
     };
     match call.collective {
-        Collective::Barrier if most == 0 => Err(Reason::TooLarge),
+        Collective::Barrier if most == 0 => Err(Reason::TooLarge.into()),
         Collective::Barrier => Ok(Admitted { bytes: 0, most, measured, fold: None }),
         Collective::Allreduce
         | Collective::Reduce
@@ -73,13 +72,12 @@ pub fn admit(
         // How many elements there are takes the group's size to say; one will do.
         Collective::Reduce_scatter => folded(1, seen),
         Collective::Bcast | Collective::Allgather | Collective::Alltoall => moved(&call.recv, seen),
-        // One side is significant at the root alone, and there not if it is in place.
-        Collective::Gather => {
-            moved(if in_place(&call.send) { &call.recv } else { &call.send }, seen)
-        }
-        Collective::Scatter => {
-            moved(if in_place(&call.recv) { &call.send } else { &call.recv }, seen)
-        }
+        // One side is significant at the root alone; the other not there, if it is in place.
+        Collective::Gather if !in_place(&call.send) => moved(&call.send, seen),
+        Collective::Scatter if !in_place(&call.recv) => moved(&call.recv, seen),
+        Collective::Gather | Collective::Scatter if !is_root(mpi, call) => Err(Refused.into()),
+        Collective::Gather => moved(&call.recv, seen),
+        Collective::Scatter => moved(&call.send, seen),
         Collective::Allgatherv => {
             let bytes = element(&call.recv, seen)?;
             seen.bytes = bytes as u64;
@@ -88,33 +86,39 @@ pub fn admit(
     }
 }
 
+#[cold]
+fn is_root(mpi: &impl Facts, call: &Call) -> bool {
+    usize::try_from(call.root) == Ok(mpi.rank(call.comm))
+}
+
 /// The reduction of `count` elements, if it is one that is folded.
 ///
 /// By the MPI only in the program's own calls that block: no other thread may call it, and the program
 /// may free its ops and types before other calls end.
 fn reduction(
-    mpi: &Mpi,
+    mpi: &impl Facts,
     form: Form,
     call: &Call,
     count: i64,
     most: usize,
     seen: &mut Message,
-) -> Result<Reduction, Reason> {
-    if count == 0 {
-        return Err(Reason::Empty);
+) -> Result<Reduction, Left> {
+    if count <= 0 {
+        return Err(if count < 0 { Refused.into() } else { Reason::Empty.into() });
     }
-    let (handle, op) = (call.recv.datatype, mpi.abi.op(call.op));
-    let datatype = mpi.abi.datatype(handle);
+    let (handle, op) = (call.recv.datatype, mpi.op(call.op));
+    let datatype = mpi.datatype(handle);
     seen.datatype = datatype_number(datatype);
     seen.op = op.map_or(Message::OWN, |op| op.number() as u8);
     let element = datatype.map_or(0, |datatype| datatype.size.into());
     seen.bytes = u64::try_from(count).unwrap_or(0).saturating_mul(element);
     let deposited = matches!(call.collective, Collective::Scan | Collective::Exscan);
-    let by = who(datatype, op, deposited)?;
+    let shape = mpi.shape_of(datatype, handle).ok_or(Refused)?;
+    let accepted = || if mpi.accepts((handle, shape), call.op) { Ok(()) } else { Err(Refused) };
+    let by = who(datatype, op, deposited).map_err(|reason| left(accepted(), reason))?;
     if by == By::Mpi && form != Form::Blocking {
-        return Err(if op.is_none() { Reason::Op } else { Reason::Datatype });
+        return Err(left(accepted(), if op.is_none() { Reason::Op } else { Reason::Datatype }));
     }
-    let shape = mpi.shape_of(datatype, handle).ok_or(Reason::Argument)?;
     let bytes = size(count, by.bytes(shape))?;
     seen.bytes = bytes as u64;
     let bytes = bounded(bytes, most)?;
@@ -122,10 +126,15 @@ fn reduction(
     let integer =
         |class| matches!(class, Class::CInteger | Class::Integer | Class::Byte | Class::Pair);
     let certain = op.is_some() && datatype.is_some_and(|datatype| integer(datatype.class));
-    if !certain && !mpi.accepts((handle, shape), call.op) {
-        return Err(Reason::Op);
+    if !certain {
+        accepted()?;
     }
     Ok(Reduction { by, bytes, shape })
+}
+
+/// Left for a reason that all ranks share, unless the MPI refuses what this one has passed.
+fn left(accepted: Result<(), Refused>, reason: Reason) -> Left {
+    accepted.map_or_else(Left::from, |()| reason.into())
 }
 
 fn datatype_number(known: Option<TypeInfo>) -> u8 {

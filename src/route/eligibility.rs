@@ -2,10 +2,8 @@
 //!
 //! MPI guarantees that a reduction's op, element type and count are equal on all ranks, and of what is
 //! moved only the amount (MPI-4.1 section 6.1); nothing else is looked at to choose the route.
-//! Arguments that one rank alone may have wrong are judged too, where the real MPI is known to
-//! refuse them before it communicates: such a call is its to refuse.
 
-use super::Reason;
+use super::{Reason, Refused};
 use crate::bindings as b;
 use crate::leaf::fold;
 use crate::mpi::types::{Class, Op, Shape, TypeInfo};
@@ -120,9 +118,9 @@ impl By {
 ///
 /// # Errors
 /// There are fewer than none, or more than there is memory.
-pub fn size(count: i64, element: usize) -> Result<usize, Reason> {
-    let count = usize::try_from(count).map_err(|_| Reason::Argument)?;
-    count.checked_mul(element).ok_or(Reason::Argument)
+pub fn size(count: i64, element: usize) -> Result<usize, Refused> {
+    let count = usize::try_from(count).map_err(|_| Refused)?;
+    count.checked_mul(element).ok_or(Refused)
 }
 
 /// Whether a message of `bytes` may be moved.
@@ -152,8 +150,8 @@ mod tests {
     #[test]
     fn sizes_are_bounded() {
         assert_eq!(size(2, 4), Ok(8));
-        assert_eq!(size(-1, 4), Err(Reason::Argument));
-        assert_eq!(size(i64::MAX, 4), Err(Reason::Argument));
+        assert_eq!(size(-1, 4), Err(Refused));
+        assert_eq!(size(i64::MAX, 4), Err(Refused));
         assert_eq!(size(i32::MAX.into(), 4), Ok(8_589_934_588));
         assert_eq!(bounded(8, 8), Ok(8));
         assert_eq!(bounded(9, 8), Err(Reason::TooLarge));

@@ -15,7 +15,7 @@ use crate::topology::{Image, Place};
 const MOST_IMAGE: usize = segment::BLOCK - 4096;
 
 /// Who folds, of reductions.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel {
     /// `enum fb_op`.
     pub op: u8,
@@ -26,7 +26,7 @@ pub struct Kernel {
 }
 
 /// What goes through the group.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fit {
     /// One message of so many bytes.
     Whole(usize),

@@ -8,21 +8,10 @@
 
 use std::ffi::c_void;
 
-use super::Reason;
 use super::refusal::is_refused;
+use super::{Facts, Refused};
 use crate::call::{Call, Collective, Counts, Elements, Side};
-use crate::mpi::Mpi;
 use crate::mpi::types::Shape;
-
-/// The arguments are the real MPI's to refuse, on this rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused;
-
-impl From<Refused> for Reason {
-    fn from(_: Refused) -> Self {
-        Self::Argument
-    }
-}
 
 /// Where each rank's elements are in a buffer that has those of all.
 #[derive(Clone)]
@@ -69,13 +58,12 @@ pub struct Ends {
 /// The call is the program's, on a communicator of `ranks` ranks, of which this is `rank`.
 #[inline]
 pub unsafe fn judge(
-    mpi: &Mpi,
+    mpi: &impl Facts,
     call: &Call,
     shape: Option<Shape>,
     (rank, ranks): (usize, usize),
 ) -> Result<Ends, Refused> {
-    // SAFETY: the caller's promise.
-    if unsafe { is_refused(mpi, call) } {
+    if is_refused(mpi, call, rank) {
         return Err(Refused);
     }
     let bench = Bench { mpi, call, rank, ranks };
@@ -96,16 +84,16 @@ pub unsafe fn judge(
 }
 
 /// Where arguments are judged.
-struct Bench<'a> {
-    mpi: &'a Mpi,
+struct Bench<'a, F> {
+    mpi: &'a F,
     call: &'a Call,
     rank: usize,
     ranks: usize,
 }
 
-impl Bench<'_> {
+impl<F: Facts> Bench<'_, F> {
     fn is_in_place(&self, data: *const c_void) -> bool {
-        data as usize == self.mpi.abi.in_place
+        data as usize == self.mpi.in_place()
     }
 
     fn root(&self) -> Result<usize, Refused> {
@@ -247,7 +235,7 @@ impl Bench<'_> {
             _ => true,
         };
         // MPI_BOTTOM is null, and a datatype of the program's may be made for it.
-        let known = || self.mpi.abi.datatype(recv.datatype).is_some();
+        let known = || self.mpi.datatype(recv.datatype).is_some();
         let nowhere = |data: *mut c_void| data.is_null() && known();
         let from = if in_place { recv.data } else { send.data };
         let refused = (in_place && ends.root.is_some() && !gets)

@@ -13,6 +13,7 @@
 pub mod admit;
 mod class;
 pub mod eligibility;
+mod facts;
 pub mod fit;
 pub mod judge;
 mod reason;
@@ -21,7 +22,8 @@ pub mod router;
 
 pub use admit::{Admitted, admit};
 pub use class::Step;
+pub use facts::Facts;
 pub use fit::{Fit, fit};
 pub use judge::{Ends, judge};
-pub use reason::Reason;
+pub use reason::{Left, Reason, Refused};
 pub use router::{ClassId, RouteLine, Router, Way};

@@ -1,8 +1,35 @@
-//! Why a call went to the real MPI.
+//! Why a call is left to the real MPI: for a reason that all ranks share, or because of what this one alone has
+//! passed.
+
+/// The arguments are the real MPI's to refuse, on this rank: negative counts, null or aliased buffers, bad
+/// roots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused;
+
+/// Why a call is left to the real MPI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// All ranks leave it.
+    All(Reason),
+    /// This one does, and the others know nothing of it.
+    Here(Refused),
+}
+
+impl From<Reason> for Left {
+    fn from(reason: Reason) -> Self {
+        Self::All(reason)
+    }
+}
+
+impl From<Refused> for Left {
+    fn from(refused: Refused) -> Self {
+        Self::Here(refused)
+    }
+}
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Why a call went to the real MPI.
+        /// Why all ranks leave a call to the real MPI.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Reason { $($(#[$doc])* $name,)* }
 
@@ -36,7 +63,7 @@ reasons! {
     /// A type on which MPI defines no op, as far as is known here; or one that MPI has to fold, in a
     /// call that does not block.
     Datatype = "datatype",
-    /// An op that MPI does not define on this type, or does not take; or one of the program's own, in a
+    /// An op that MPI does not define on this type, though it takes it; or one of the program's own, in a
     /// call that does not block.
     Op = "op",
     /// Longer than the limit of this collective.
@@ -47,6 +74,4 @@ reasons! {
     Routed = "routed to MPI",
     /// Nothing to send.
     Empty = "empty",
-    /// Arguments that the real MPI shall judge: negative counts, null or aliased buffers, bad roots.
-    Argument = "argument",
 }

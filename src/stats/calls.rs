@@ -8,8 +8,46 @@ use crate::call::{Collective, Form, Message};
 use crate::mpi::types;
 use crate::route::Reason;
 
-/// The way a call went: folded, or to MPI for a reason.
-pub type Way = Result<(), Reason>;
+/// The way a call went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It was folded.
+    Folded,
+    /// To MPI, for a reason that all ranks share.
+    Left(Reason),
+    /// To MPI, which is to refuse the arguments of this rank.
+    Refused,
+}
+
+impl Way {
+    /// What stands in the statistics for [`Way::Refused`].
+    const REFUSED: &'static str = "argument";
+
+    fn number(self) -> usize {
+        match self {
+            Self::Folded => 0,
+            Self::Left(reason) => reason as usize + 1,
+            Self::Refused => Reason::ALL.len() + 1,
+        }
+    }
+
+    fn of(number: usize) -> Option<Self> {
+        match number.checked_sub(1) {
+            None => Some(Self::Folded),
+            Some(index) if index == Reason::ALL.len() => Some(Self::Refused),
+            Some(index) => Reason::ALL.get(index).map(|reason| Self::Left(*reason)),
+        }
+    }
+
+    /// Why it went to MPI.
+    fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::Folded => None,
+            Self::Left(reason) => Some(reason.text()),
+            Self::Refused => Some(Self::REFUSED),
+        }
+    }
+}
 
 /// Which counter: a number for each kind of call, never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +63,11 @@ struct Kind {
 
 impl Kind {
     fn number(self) -> u32 {
-        let way = self.way.map_or_else(|reason| reason as u32 + 1, |()| 0);
         let op = if self.op == Message::OWN { 15 } else { u32::from(self.op) };
         1 << 31
             | (self.collective as u32) << 26
             | (self.form as u32) << 24
-            | way << 18
+            | (self.way.number() as u32) << 18
             | u32::from(self.datatype) << 10
             | op << 6
             | u32::from(self.size)
@@ -38,14 +75,10 @@ impl Kind {
 
     fn of(number: u32) -> Option<Self> {
         let field = |at: u32, bits: u32| (number >> at & ((1 << bits) - 1)) as usize;
-        let way = match field(18, 6) {
-            0 => Ok(()),
-            reason => Err(*Reason::ALL.get(reason - 1)?),
-        };
         Some(Self {
             collective: *Collective::ALL.get(field(26, 5))?,
             form: *Form::ALL.get(field(24, 2))?,
-            way,
+            way: Way::of(field(18, 6))?,
             datatype: field(10, 8) as u8,
             op: if field(6, 4) == 15 { Message::OWN } else { field(6, 4) as u8 },
             size: field(0, 6) as u8,
@@ -143,12 +176,12 @@ impl Slot {
     fn line(&self) -> Option<CallLine> {
         let kind = Kind::of(self.kind.load(Ordering::Relaxed)).filter(|kind| kind.number() != 0)?;
         let calls = self.calls.load(Ordering::Relaxed);
-        let reason = kind.way.err();
+        let reason = kind.way.reason();
         (calls > 0).then(|| CallLine {
             collective: kind.collective,
             form: kind.form,
             route: if reason.is_none() { Route::Fold } else { Route::Mpi },
-            reason: reason.map(|reason| reason.text().to_owned()),
+            reason: reason.map(str::to_owned),
             datatype: type_name(kind.datatype),
             op: op_name(kind.op),
             up_to_bytes: 1u64.checked_shl(u32::from(kind.size).wrapping_sub(1)).unwrap_or(0),
@@ -228,8 +261,8 @@ mod tests {
         let mut seen = std::collections::HashSet::new();
         for &collective in Collective::ALL {
             for form in Form::ALL {
-                let reasons = Reason::ALL.iter().map(|reason| Err(*reason));
-                for way in reasons.chain([Ok(())]) {
+                let reasons = Reason::ALL.iter().map(|reason| Way::Left(*reason));
+                for way in reasons.chain([Way::Folded, Way::Refused]) {
                     for (datatype, op, size) in
                         [(0, 0, 0), (Message::OWN, Message::OWN, 63), (7, 1, 4)]
                     {
@@ -248,7 +281,7 @@ mod tests {
         let calls = Calls::default();
         let count = |datatype, bytes| {
             let message = Message { datatype, op: 1, bytes };
-            calls.count(Form::Blocking, Collective::Allreduce, Ok(()), message);
+            calls.count(Form::Blocking, Collective::Allreduce, Way::Folded, message);
         };
         for bytes in [0, 1, 2, 3, 4, 5, 8] {
             count(1, bytes);

@@ -100,8 +100,8 @@ mod tests {
     fn a_job_adds_up_over_ranks_and_hosts() {
         let calls = Calls::default();
         let message = |bytes| Message { datatype: 0, op: 0, bytes };
-        calls.count(Form::Blocking, Collective::Bcast, Ok(()), message(8));
-        calls.count(Form::Blocking, Collective::Bcast, Err(Reason::TooLarge), message(80));
+        calls.count(Form::Blocking, Collective::Bcast, Way::Folded, message(8));
+        calls.count(Form::Blocking, Collective::Bcast, Way::Left(Reason::TooLarge), message(80));
         let host = HostLine {
             host: "h0".into(),
             interface: "eth0".into(),

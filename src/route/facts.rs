@@ -1,0 +1,119 @@
+//! What is asked of the MPI about a program's arguments, so that a route can be chosen without it in tests.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+
+use crate::call::{Call, Collective};
+use crate::mpi::Mpi;
+use crate::mpi::pmpi::Handle;
+use crate::mpi::types::{Op, Shape, TypeInfo};
+
+/// An MPI's answers. Nothing here communicates.
+pub trait Facts {
+    /// MPI_IN_PLACE, as an address.
+    fn in_place(&self) -> usize;
+
+    /// This process's rank in a communicator, as it was passed.
+    fn rank(&self, comm: Handle) -> usize;
+
+    /// A predefined datatype.
+    fn datatype(&self, datatype: Handle) -> Option<TypeInfo>;
+
+    /// A predefined op.
+    fn op(&self, op: Handle) -> Option<Op>;
+
+    /// How elements of one of the program's own datatypes lie in memory; `None`: it is none, or not
+    /// committed.
+    fn shape_of_derived(&self, datatype: Handle) -> Option<Shape>;
+
+    /// Whether two handles, as they were passed, are of one datatype.
+    fn are_same(&self, one: Handle, other: Handle) -> bool;
+
+    /// Whether the MPI takes an op on a datatype, of that shape.
+    fn accepts(&self, datatype: (Handle, Shape), op: Handle) -> bool;
+
+    /// Whether it refuses collectives other than reductions whose two buffers are one.
+    fn refuses_aliases(&self) -> bool;
+
+    /// Whether it refuses this reduction, whose two buffers are one.
+    fn refuses_alias(&self, call: &Call) -> bool;
+
+    /// How elements of a datatype, as it was passed, lie in memory; `None`: it is none.
+    #[inline]
+    fn shape(&self, datatype: Handle) -> Option<Shape> {
+        self.shape_of(self.datatype(datatype), datatype)
+    }
+
+    /// The same of one that was looked up before.
+    #[inline]
+    fn shape_of(&self, known: Option<TypeInfo>, datatype: Handle) -> Option<Shape> {
+        match known {
+            Some(known) => Some(known.shape()),
+            None => self.shape_of_derived(datatype),
+        }
+    }
+}
+
+impl Facts for Mpi {
+    #[inline]
+    fn in_place(&self) -> usize {
+        self.abi.in_place
+    }
+
+    fn rank(&self, comm: Handle) -> usize {
+        Self::rank(self, self.abi.handle(comm))
+    }
+
+    #[inline]
+    fn datatype(&self, datatype: Handle) -> Option<TypeInfo> {
+        self.abi.datatype(datatype)
+    }
+
+    #[inline]
+    fn op(&self, op: Handle) -> Option<Op> {
+        self.abi.op(op)
+    }
+
+    fn shape_of_derived(&self, datatype: Handle) -> Option<Shape> {
+        Self::shape_of_derived(self, self.abi.handle(datatype))
+    }
+
+    fn are_same(&self, one: Handle, other: Handle) -> bool {
+        self.abi.handle(one) == self.abi.handle(other)
+    }
+
+    fn accepts(&self, datatype: (Handle, Shape), op: Handle) -> bool {
+        Self::accepts(self, datatype, op)
+    }
+
+    fn refuses_aliases(&self) -> bool {
+        Self::refuses_aliases(self)
+    }
+
+    /// Which do, of which collectives and from how many elements on, depends on the MPI's version and on how
+    /// it was built and started, so it is asked, by the same collective of this process alone, which leaves
+    /// the buffer as it is.
+    fn refuses_alias(&self, call: &Call) -> bool {
+        let Call { recv, op, .. } = call;
+        let count = c_int::try_from(recv.count.max(1)).unwrap_or(c_int::MAX);
+        let (Some(comm), _alone) = (self.private_self(), self.alone()) else { return false };
+        let (from, to): (*const c_void, _) = (recv.data, recv.data);
+        let (datatype, op, mpi) = (recv.datatype, *op, &self.pmpi);
+        // SAFETY: the program's buffer, type and op, on a communicator that returns errors.
+        let code = unsafe {
+            match call.collective {
+                Collective::Reduce => (mpi.reduce)(from, to, count, datatype, op, 0, comm),
+                Collective::Scan => (mpi.scan)(from, to, count, datatype, op, comm),
+                Collective::Exscan => (mpi.exscan)(from, to, count, datatype, op, comm),
+                Collective::Reduce_scatter => {
+                    (mpi.reduce_scatter)(from, to, &raw const count, datatype, op, comm)
+                }
+                Collective::Reduce_scatter_block => {
+                    (mpi.reduce_scatter_block)(from, to, count, datatype, op, comm)
+                }
+                _ => (mpi.allreduce)(from, to, count, datatype, op, comm),
+            }
+        };
+        code != 0
+    }
+}
