@@ -4,6 +4,7 @@
 #ifndef FOLDBACK_ADMIT_BPF_H
 #define FOLDBACK_ADMIT_BPF_H
 
+#include "cell.h"
 #include "parse.bpf.h"
 
 /* A packet of either hook; TC and XDP load bytes by helpers of their own. `xdp` is a constant where
@@ -14,8 +15,6 @@ struct fb_packet {
 	__u32 payload; /* where the frame's payload begins */
 	int xdp;
 };
-
-#define FB_LOAD(packet, into, length) fb_load_payload(packet, into, length)
 
 static __always_inline long fb_load_payload(const struct fb_packet *packet, struct fb_payload *into,
 					    __u32 length)
@@ -31,8 +30,6 @@ static __always_inline long fb_load_payload(const struct fb_packet *packet, stru
 	return bpf_skb_load_bytes(packet->ctx, packet->payload, into->data, length + 1);
 }
 
-#include "cell.h"
-
 static __always_inline struct fb_counters *fb_counters_of(__u32 slot)
 {
 	return bpf_map_lookup_elem(&counters, &slot);
@@ -41,13 +38,13 @@ static __always_inline struct fb_counters *fb_counters_of(__u32 slot)
 /* Finds the group that the frame's token names, and its counters. A frame of no group is passed on:
  * a second agent may have its programs behind ours. XDP leaves the counting to TC, where the frame
  * comes next. */
-static __always_inline int fb_find_group(struct fb_context *c)
+static __always_inline int fb_find_group(struct fb_context *c, int xdp)
 {
 	c->group = bpf_map_lookup_elem(&groups, &c->frame->token);
 	if (!c->group) {
 		struct fb_counters *none = fb_counters_of(FB_MAX_GROUPS);
 
-		if (none && !((const struct fb_packet *)c->packet)->xdp)
+		if (none && !xdp)
 			none->no_group++;
 		return -1;
 	}
@@ -68,8 +65,54 @@ static __always_inline int fb_find_cell(struct fb_context *c)
 		return -1;
 	c->control = bpf_map_lookup_elem(inner, &zero);
 	c->cell = bpf_map_lookup_elem(inner, &index);
-	c->scratch = bpf_map_lookup_elem(&scratch, &zero);
-	return c->control && c->cell && c->scratch && c->control->token == c->frame->token ? 0 : -1;
+	c->payload = bpf_map_lookup_elem(&scratch, &zero);
+	return c->control && c->cell && c->payload && c->control->token == c->frame->token ? 0 : -1;
+}
+
+/* Brings the payload to where the cell's programs want it; -1, and counted, if that fails, or if
+ * frame and payload are not as they were sent. What comes from this host's leader has not been
+ * underway, and is taken as it is. */
+static __always_inline int fb_receive(const struct fb_packet *packet, struct fb_context *c,
+				      int from_wire)
+{
+	__u32 length = c->frame->length;
+
+	if (length) {
+		fb_clear_last_block(c->payload, length);
+		if (fb_load_payload(packet, c->payload, length)) {
+			c->counters->drop_kernel++;
+			return -1;
+		}
+	}
+	if (from_wire && fb_check(c->frame, c->payload, length) != c->frame->check) {
+		c->counters->drop_corrupt++;
+		return -1;
+	}
+	return 0;
+}
+
+/* The same, and takes the cell's lock. */
+static __always_inline int fb_receive_locked(const struct fb_packet *packet, struct fb_context *c,
+					     int from_wire)
+{
+	if (fb_receive(packet, c, from_wire))
+		return -1;
+	if (fb_lock(c->cell)) {
+		c->counters->drop_lock++;
+		return -1;
+	}
+	return 0;
+}
+
+/* The same, and finds the cell first. */
+static __always_inline int fb_enter_cell(const struct fb_packet *packet, struct fb_context *c,
+					 int from_wire)
+{
+	if (fb_find_cell(c)) {
+		c->counters->drop_kernel++;
+		return -1;
+	}
+	return fb_receive_locked(packet, c, from_wire);
 }
 
 /* Whether a frame from the wire names members, and may come to this one. */

@@ -4,10 +4,7 @@
  *
  * Everything here works on a locked cell and knows neither packets nor maps. The BPF programs wrap
  * it (tc.bpf.h, xdp.bpf.h), and so do the tests, natively, over a simulated network: both run
- * this very code. An includer defines
- *
- *   FB_LOAD(ctx, into, length)   copy the frame's payload to `into`, a buffer of FB_CHUNK_BYTES;
- *                                0 or an error. `length` is 1 to FB_CHUNK_BYTES.
+ * this very code.
  *
  * What user space relies on, and the proof that a cell is never reused early, is in
  * docs/protocol.md.
@@ -15,6 +12,7 @@
 #ifndef FOLDBACK_CELL_H
 #define FOLDBACK_CELL_H
 
+#include "check.h"
 #include "fold.h"
 #include "intf.h"
 
@@ -24,12 +22,12 @@
 
 /* A frame and everything that it concerns. */
 struct fb_context {
-	const void *packet; /* for FB_LOAD */
 	const struct fb_frame *frame;
+	/* The frame's, and zeroes up to a whole block. Frame and payload are as they were sent. */
+	struct fb_payload *payload;
 	struct fb_group *group;
 	struct fb_control *control;
 	struct fb_cell *cell;
-	struct fb_payload *scratch;
 	struct fb_counters *counters;
 };
 
@@ -177,19 +175,12 @@ static __always_inline void fb_contribute(const struct fb_context *c, int can_se
 	}
 	if (length) {
 		struct fb_payload *own = (struct fb_payload *)cell->data;
-		int place = frame->op == FB_OP_PLACE;
-		struct fb_payload *into = cell->arrived || place ? c->scratch : own;
 
-		if (into == c->scratch)
-			fb_clear_last_block(into, length);
-		if (length > FB_CHUNK_BYTES || FB_LOAD(c->packet, into, length)) {
-			c->counters->drop_kernel++;
-			return;
-		}
-		if (place) {
-			fb_place(own, c->scratch, frame->offset, length);
-		} else if (cell->arrived &&
-			   fb_fold(own, c->scratch, frame->op, frame->type, length)) {
+		if (frame->op == FB_OP_PLACE) {
+			fb_place(own, c->payload, frame->offset, length);
+		} else if (!cell->arrived) {
+			fb_copy(own, c->payload, length);
+		} else if (fb_fold(own, c->payload, frame->op, frame->type, length)) {
 			c->counters->drop_malformed++;
 			return;
 		}
@@ -223,7 +214,6 @@ static __always_inline void fb_deposit(const struct fb_context *c)
 	const struct fb_frame *frame = c->frame;
 	struct fb_cell *cell = c->cell;
 	__u8 kind = frame->kind == FB_KIND_RESULT ? FB_KIND_CONTRIBUTION : frame->kind;
-	__u32 length = frame->length;
 
 	if (!fb_may_deposit(c)) {
 		c->counters->drop_malformed++;
@@ -248,13 +238,8 @@ static __always_inline void fb_deposit(const struct fb_context *c)
 		c->counters->drop_mismatch++;
 		return;
 	}
-	if (length) {
-		if (length > FB_CHUNK_BYTES ||
-		    FB_LOAD(c->packet, (struct fb_payload *)cell->data, length)) {
-			c->counters->drop_kernel++;
-			return;
-		}
-	}
+	if (frame->length)
+		fb_copy((struct fb_payload *)cell->data, c->payload, frame->length);
 	cell->consumed = frame->consumed;
 	c->counters->deposited++;
 	fb_publish(cell, frame->seq);
@@ -359,6 +344,7 @@ static __always_inline void fb_fill_reply(const struct fb_context *c, const stru
 			}
 		}
 	}
+	out->check = fb_check(out, (const struct fb_payload *)cell->data, out->length);
 }
 
 #endif

@@ -20,10 +20,6 @@
 
 #include "wire.h"
 
-struct fb_payload {
-	__u8 data[FB_CHUNK_BYTES];
-};
-
 /* The top bit of every lane of 8 << size bits, and the distance from it to the lane's lowest. */
 #define FB_LANE_HIGH(size)                                                                         \
 	((size) == 0   ? 0x8080808080808080ULL                                                     \
@@ -135,6 +131,14 @@ static inline __attribute__((always_inline)) void fb_clear_last_block(struct fb_
 	words = (__u64 *)(into->data + block * FB_FOLD_BLOCK);
 	for (__u32 i = 0; i < FB_FOLD_BLOCK / 8; i++)
 		words[i] = 0;
+}
+
+/* Copies the blocks of the first `length` bytes. */
+int fb_copy(struct fb_payload *into, const struct fb_payload *from, __u32 length)
+{
+	if (!into || !from)
+		return -1;
+	FB_FOLD_LOOP(__u64, ((void)a, b));
 }
 
 /*

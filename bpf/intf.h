@@ -9,7 +9,7 @@
 #include "wire.h"
 
 enum {
-	FB_INTF_VERSION = 4,
+	FB_INTF_VERSION = 5,
 	FB_MAX_GROUPS = 1024, /* per host */
 	FB_MAX_WINDOW = 4096, /* cells per group */
 	/* skb->mark of frames that the programs made themselves, so that egress lets them out. An
@@ -98,6 +98,7 @@ struct fb_control {
 	X(drop_window, "dropped: ahead of the window")                                             \
 	X(drop_mismatch, "dropped: op, type or length unlike the other members'")                  \
 	X(drop_malformed, "dropped: field out of range, truncated, or of another version")         \
+	X(drop_corrupt, "dropped: not as it was sent, by its checksum")                            \
 	X(drop_stranger, "dropped: not from the address of the member it names")                   \
 	X(drop_uid, "dropped: sent by a socket of another user")                                   \
 	X(drop_lock, "dropped: the cell stayed locked")                                            \

@@ -5,38 +5,31 @@
  */
 #include <string.h>
 
-#define FB_LOAD(packet, into, length) fb_native_load(packet, into, length)
-
-struct fb_payload;
-static long fb_native_load(const void *packet, struct fb_payload *into, unsigned int length);
-
 #include "native.h"
 #include "cell.h"
-
-static long fb_native_load(const void *packet, struct fb_payload *into, unsigned int length)
-{
-	memcpy(into->data, packet, length);
-	return 0;
-}
 
 /* What a hook would do with `frame`: sees to the cell, and fills in what is to be sent. */
 void fb_native_cell(const struct fb_frame *frame, const void *payload, struct fb_group *group,
 		    struct fb_control *control, struct fb_cell *cell, struct fb_counters *counters,
 		    int can_send, struct fb_native_reply *out)
 {
-	struct fb_payload scratch;
+	struct fb_payload padded = {};
 	struct fb_reply reply = {};
 	struct fb_context c = {
-	    .packet = payload,
 	    .frame = frame,
+	    .payload = &padded,
 	    .group = group,
 	    .control = control,
 	    .cell = cell,
-	    .scratch = &scratch,
 	    .counters = counters,
 	};
 
 	memset(out, 0, sizeof(out->mask) + sizeof(out->to_tc));
+	memcpy(padded.data, payload, frame->length);
+	if (fb_check(frame, &padded, frame->length) != frame->check) {
+		counters->drop_corrupt++;
+		return;
+	}
 	if (fb_lock(cell)) {
 		counters->drop_lock++;
 		return;

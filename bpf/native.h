@@ -5,8 +5,6 @@
 
 #include "intf.h"
 
-struct fb_payload;
-
 /* What the hook sends: `frame` with `payload` to each member of `mask`. */
 struct fb_native_reply {
 	__u64 mask;
@@ -18,6 +16,8 @@ struct fb_native_reply {
 void fb_native_cell(const struct fb_frame *frame, const void *payload, struct fb_group *group,
 		    struct fb_control *control, struct fb_cell *cell, struct fb_counters *counters,
 		    int can_send, struct fb_native_reply *out);
+
+__u32 fb_check(const struct fb_frame *frame, const struct fb_payload *payload, __u32 length);
 
 int fb_fold(struct fb_payload *into, const struct fb_payload *from, __u32 op, __u32 type,
 	    __u32 length);

@@ -77,7 +77,7 @@ int fb_deposit_one(struct __sk_buff *skb, const struct fb_frame *first, struct f
 {
 	struct fb_frame frame;
 	struct fb_packet packet = {.ctx = skb, .payload = at + FB_FRAME_BYTES};
-	struct fb_context c = {.packet = &packet, .frame = &frame, .group = group};
+	struct fb_context c = {.frame = &frame, .group = group};
 
 	if (!first || !group)
 		return -1;
@@ -91,14 +91,8 @@ int fb_deposit_one(struct __sk_buff *skb, const struct fb_frame *first, struct f
 		return -1;
 	}
 	c.counters->frames_in++;
-	if (fb_find_cell(&c)) {
-		c.counters->drop_kernel++;
+	if (fb_enter_cell(&packet, &c, 1))
 		return -1;
-	}
-	if (fb_lock(c.cell)) {
-		c.counters->drop_lock++;
-		return -1;
-	}
 	fb_deposit(&c);
 	fb_unlock(c.cell);
 	return 0;

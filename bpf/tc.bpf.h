@@ -132,19 +132,14 @@ static __always_inline int fb_sent(struct __sk_buff *skb, int pending, int egres
 
 /* A frame for the cell's chunk: sees to the cell, and sends what that calls for. */
 static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *headers,
-				      struct fb_context *c, const __u8 *own_mac, int egress)
+				      const struct fb_packet *packet, struct fb_context *c,
+				      const __u8 *own_mac, int egress)
 {
 	struct fb_reply reply = {};
 	struct fb_frame out;
 
-	if (fb_find_cell(c)) {
-		c->counters->drop_kernel++;
+	if (fb_enter_cell(packet, c, !egress))
 		return FB_TC_TAKEN;
-	}
-	if (fb_lock(c->cell)) {
-		c->counters->drop_lock++;
-		return FB_TC_TAKEN;
-	}
 	switch (c->frame->kind) {
 	case FB_KIND_CONTRIBUTION:
 		fb_contribute(c, 1, &reply);
@@ -186,18 +181,14 @@ static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *
 }
 
 /* The leader's contribution to a chunk that every member folds for itself: here, first. */
-static __always_inline void fb_fold_own(struct fb_context *c)
+static __always_inline void fb_fold_own(const struct fb_packet *packet, struct fb_context *c)
 {
 	struct fb_reply none = {};
 
-	if (fb_find_cell(c)) {
-		c->counters->drop_kernel++;
-	} else if (fb_lock(c->cell)) {
-		c->counters->drop_lock++;
-	} else {
-		fb_contribute(c, 1, &none);
-		fb_unlock(c->cell);
-	}
+	if (fb_enter_cell(packet, c, 0))
+		return;
+	fb_contribute(c, 1, &none);
+	fb_unlock(c->cell);
 }
 
 /* Sends the packet of the leader's to all other members. */
@@ -232,12 +223,13 @@ static __always_inline int fb_tc_headers(struct __sk_buff *skb, struct fb_header
 
 /* A HELLO: its sender's frames arrive, and its MAC address is known from now on. The first one
  * counts: whoever repeats it later, from elsewhere, moves nothing. */
-static __always_inline void fb_hello(struct fb_context *c, const struct fb_headers *headers)
+static __always_inline void fb_hello(const struct fb_packet *packet, struct fb_context *c,
+				     const struct fb_headers *headers)
 {
 	__u8 source = c->frame->source & (FB_MAX_MEMBERS - 1);
 	volatile __u64 *mac = &c->group->member[source].mac;
 
-	if (*mac || fb_find_cell(c))
+	if (*mac || fb_find_cell(c) || fb_receive(packet, c, 1))
 		return;
 	*mac = fb_mac_word(headers->eth.h_source);
 	__sync_fetch_and_or(&c->control->heard, 1ULL << source);
@@ -249,13 +241,13 @@ static __always_inline int fb_ingress(struct __sk_buff *skb)
 	struct fb_headers headers;
 	struct fb_frame frame;
 	struct fb_packet packet = {.ctx = skb, .bytes = skb->len, .payload = FB_HEADER_BYTES};
-	struct fb_context c = {.packet = &packet, .frame = &frame};
+	struct fb_context c = {.frame = &frame};
 	__u8 own_mac[ETH_ALEN];
 
 	if (!fb_tc_headers(skb, &headers))
 		return FB_TC_NEXT;
 	frame = headers.frame;
-	if (fb_find_group(&c))
+	if (fb_find_group(&c, 0))
 		return FB_TC_NEXT;
 	if (skb->gso_size) {
 		if (!fb_admit(&headers, &c, fb_super_well_formed(skb, &headers)))
@@ -266,11 +258,11 @@ static __always_inline int fb_ingress(struct __sk_buff *skb)
 		return FB_TC_TAKEN;
 	c.counters->frames_in++;
 	if (frame.kind == FB_KIND_HELLO) {
-		fb_hello(&c, &headers);
+		fb_hello(&packet, &c, &headers);
 		return FB_TC_TAKEN;
 	}
 	__builtin_memcpy(own_mac, headers.eth.h_dest, ETH_ALEN);
-	return fb_tc_cell(skb, &headers, &c, own_mac, 0);
+	return fb_tc_cell(skb, &headers, &packet, &c, own_mac, 0);
 }
 
 /* Frames from this host: its leaders', and the programs' own, which are marked. */
@@ -283,13 +275,13 @@ static __always_inline int fb_egress(struct __sk_buff *skb)
 	struct fb_headers headers;
 	struct fb_frame frame;
 	struct fb_packet packet = {.ctx = skb, .bytes = skb->len, .payload = FB_HEADER_BYTES};
-	struct fb_context c = {.packet = &packet, .frame = &frame};
+	struct fb_context c = {.frame = &frame};
 	__u8 own_mac[ETH_ALEN];
 
 	if (!fb_tc_headers(skb, &headers))
 		return FB_TC_NEXT;
 	frame = headers.frame;
-	if (fb_find_group(&c))
+	if (fb_find_group(&c, 0))
 		return FB_TC_NEXT;
 	if (bpf_get_socket_uid(skb) != c.group->uid) {
 		c.counters->drop_uid++;
@@ -306,11 +298,11 @@ static __always_inline int fb_egress(struct __sk_buff *skb)
 	case FB_KIND_CONTRIBUTION:
 	case FB_KIND_PULL:
 		if (frame.kind == FB_KIND_CONTRIBUTION && frame.flags == FB_FLAG_DIRECT) {
-			fb_fold_own(&c);
+			fb_fold_own(&packet, &c);
 			return fb_fan_out(skb, &headers, &c, own_mac);
 		}
 		if (frame.target == c.group->self)
-			return fb_tc_cell(skb, &headers, &c, own_mac, 1);
+			return fb_tc_cell(skb, &headers, &packet, &c, own_mac, 1);
 		if (frame.kind == FB_KIND_PULL)
 			c.counters->pulls_sent++;
 		break;

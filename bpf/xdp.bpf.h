@@ -16,7 +16,7 @@ static __always_inline int fb_xdp(struct xdp_md *xdp)
 	    .payload = FB_HEADER_BYTES,
 	    .xdp = 1,
 	};
-	struct fb_context c = {.packet = &packet, .frame = &frame};
+	struct fb_context c = {.frame = &frame};
 	struct fb_reply reply = {};
 
 	if (!fb_is_ours((void *)(long)xdp->data, (void *)(long)xdp->data_end) ||
@@ -25,16 +25,14 @@ static __always_inline int fb_xdp(struct xdp_md *xdp)
 	frame = headers.frame;
 	if (frame.kind == FB_KIND_PULL || frame.kind == FB_KIND_HELLO)
 		return XDP_PASS;
-	if (fb_find_group(&c))
+	if (fb_find_group(&c, 1))
 		return XDP_PASS;
 	if (fb_admit(&headers, &c, fb_well_formed(&headers, packet.bytes)))
 		return XDP_DROP;
 	if (fb_find_cell(&c))
 		return XDP_PASS;
-	if (fb_lock(c.cell)) {
-		c.counters->drop_lock++;
+	if (fb_receive_locked(&packet, &c, 1))
 		return XDP_DROP;
-	}
 	if (frame.kind == FB_KIND_CONTRIBUTION)
 		fb_contribute(&c, 0, &reply);
 	else

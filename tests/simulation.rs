@@ -1,5 +1,5 @@
 //! Whole groups in one thread: the shim's protocol code and the programs' (compiled natively) over a
-//! simulated network that loses, doubles, delays and reorders, driven by a seed.
+//! simulated network that loses, doubles, delays, reorders and spoils frames, driven by a seed.
 //!
 //! Checked: every collective ends, on every member, with the right value.
 
@@ -293,16 +293,19 @@ fn run(setting: &Setting) -> u64 {
             }
         }
     }
+    let spoilt = network.counters().iter().map(|host| host.drop_corrupt).sum::<u64>();
+    assert_eq!(spoilt > 0, setting.fault.flips > 0, "seed {seed}");
     steps
 }
 
 /// Far more than any run takes; a hang must end as a failure.
 const MOST: Duration = Duration::from_secs(120);
 
-const CALM: Fault = Fault { loss: 0, duplication: 0, delay: 0, most_delay: 0 };
-const ROUGH: Fault = Fault { loss: 20, duplication: 20, delay: 50, most_delay: 3_000 };
+const CALM: Fault = Fault { loss: 0, duplication: 0, delay: 0, most_delay: 0, flips: 0 };
+const ROUGH: Fault = Fault { loss: 20, duplication: 20, delay: 50, most_delay: 3_000, flips: 20 };
 /// Frames that come back after seconds.
-const GHOSTS: Fault = Fault { loss: 50, duplication: 100, delay: 100, most_delay: 2_000_000 };
+const GHOSTS: Fault =
+    Fault { loss: 50, duplication: 100, delay: 100, most_delay: 2_000_000, flips: 50 };
 
 #[test]
 fn a_calm_network_needs_no_repair() {

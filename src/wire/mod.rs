@@ -17,6 +17,7 @@
 
 mod buffers;
 pub mod cells;
+mod check;
 mod shards;
 pub mod socket;
 mod transfer;
@@ -32,8 +33,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::bindings as b;
 use cells::{Cells, Memory};
+use check::sealed;
 
-/// Sends frames. Losing one is no error; the protocol asks again.
+/// Sends frames, which bear their checksum. Losing one is no error; the protocol asks again.
 pub trait Fabric {
     /// Sends `frame` and `payload` towards `member`.
     fn send(&mut self, member: u8, frame: &b::fb_frame, payload: &[u8]);
@@ -159,7 +161,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         for member in 0..self.identity.members {
             if member != self.identity.me {
                 let frame = b::fb_frame { seq: 1, ..self.frame(b::FB_KIND_HELLO) };
-                self.fabric.send(member, &frame, &[]);
+                self.fabric.send(member, &sealed(frame, &[]), &[]);
             }
         }
     }
@@ -248,10 +250,10 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     /// Contributes to a chunk that is folded.
     fn contribute(&mut self, frame: b::fb_frame, payload: &[u8]) {
         if frame.target == self.identity.me || u32::from(frame.flags) == b::FB_FLAG_DIRECT {
-            self.fabric.send(self.other(), &frame, payload);
+            self.fabric.send(self.other(), &sealed(frame, payload), payload);
         } else {
             let posted = self.cells.post_contribution(&frame, payload);
-            self.fabric.send(frame.target, &frame, posted);
+            self.fabric.send(frame.target, &sealed(frame, posted), posted);
         }
     }
 
@@ -313,7 +315,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         self.asked += 1;
         let frame = b::fb_frame { seq, target, flags, ..self.frame(b::FB_KIND_PULL) };
         let to = if target == self.identity.me { self.other() } else { target };
-        self.fabric.send(to, &frame, &[]);
+        self.fabric.send(to, &sealed(frame, &[]), &[]);
     }
 
     fn ask_for_sync(&mut self, seq: u64) {

@@ -14,6 +14,7 @@
 use std::ops::Range;
 
 use super::cells::Memory;
+use super::check::sealed;
 use super::transfer::{Awaited, Coming, Flights, Transfer};
 use super::{Buffers, Fabric, Wire};
 use crate::bindings as b;
@@ -172,7 +173,8 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
                 let seq = stripe.piece(self.identity.me, row);
                 let length = payload.len() as u16;
                 let kind = b::FB_KIND_PIECE;
-                (b::fb_frame { seq, target: to, length, ..self.frame(kind) }, payload)
+                let frame = b::fb_frame { seq, target: to, length, ..self.frame(kind) };
+                (sealed(frame, payload), payload)
             })
             .collect();
         if !frames.is_empty() {

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::buffers::Buffers;
 use super::cells::Memory;
+use super::check::sealed;
 use super::shards::{self, Stripe};
 use super::{Algorithm, Fabric, IN_FLIGHT, Wire};
 use crate::bindings as b;
@@ -367,7 +368,10 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     pub(super) fn fan_out(&mut self, frames: &[b::fb_frame]) {
         let other = self.other();
         for frames in frames.chunks(b::FB_MOST_FRAMES as usize) {
-            let posted = |frame: &b::fb_frame| (*frame, self.cells.posted(frame));
+            let posted = |frame: &b::fb_frame| {
+                let payload = self.cells.posted(frame);
+                (sealed(*frame, payload), payload)
+            };
             let frames: Vec<_> = frames.iter().map(posted).collect();
             self.fabric.send_many(other, &frames);
         }

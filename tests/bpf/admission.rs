@@ -3,8 +3,8 @@
 use foldback::bindings as b;
 
 use crate::host::{
-    Chunk, Host, SUM, TC_NEXT, TC_TAKEN, XDP_DROP, XDP_PASS, address, counted_for_none, ints,
-    mac_word,
+    Chunk, Host, SUM, TC_NEXT, TC_TAKEN, WINDOW, XDP_DROP, XDP_PASS, address, counted_for_none,
+    ints, mac_word,
 };
 use crate::kernel::{Hook, Kernel};
 use crate::namespace::{V0, in_namespace};
@@ -35,7 +35,7 @@ fn frames_of_each_kind_come_in() {
 }
 
 /// What no frame may be like, on its way in or out.
-const MALFORMED: [Spoiled; 24] = [
+const MALFORMED: [Spoiled; 23] = [
     ("older version", |p| p.frame.version = 0),
     ("newer version", |p| p.frame.version = b::FB_WIRE_VERSION as u8 + 1),
     ("no kind", |p| p.frame.kind = 0),
@@ -51,7 +51,6 @@ const MALFORMED: [Spoiled; 24] = [
     ("top flag", |p| p.frame.flags |= 0x80),
     ("something behind the flags", |p| p.frame.reserved = 1),
     ("something in the reserved 16 bits", |p| p.frame.reserved_2 = 0x8000),
-    ("something in the reserved 32 bits", |p| p.frame.reserved_4 = 1),
     ("something in the first reserved word", |p| p.frame.reserved_8[0] = 1 << 63),
     ("something in the last reserved word", |p| p.frame.reserved_8[1] = 1 << 63),
     ("less length than the datagram", |p| p.frame.length -= 4),
@@ -87,6 +86,66 @@ fn a_malformed_frame_is_dropped_by_whatever_hook() {
             assert_eq!(host.counted(), "drop_malformed 1", "{what}, egress");
         }
         assert_eq!(host.cell(1).seq, 0);
+    });
+}
+
+/// Of every kind, at every hook; the answer to a PULL is as if nothing had been asked.
+#[test]
+fn a_frame_that_is_not_as_it_was_sent_is_dropped() {
+    in_namespace(|| {
+        let host = Host::new(3, 0);
+        let theirs = Chunk { target: 1, ..SUM };
+        let pieces = Chunk { op: 0, element: 0, flags: 0, ..SUM };
+        let direct = Chunk { flags: b::FB_FLAG_DIRECT as u8, ..SUM };
+        let data = ints(&[1, 2, 3]);
+        let spoiled = |packet: Packet| packet.sealed().with(|p| p.frame.consumed ^= 1 << 40);
+        for packet in [
+            host.contribution(1, SUM, &data),
+            host.contribution(1, direct, &data),
+            host.broadcast(1, theirs, &data),
+            host.piece(1, pieces, &data),
+            host.pull(1, SUM),
+        ] {
+            let dropped = "drop_corrupt 1, frames_in 1";
+            assert_eq!(host.ingress(&spoiled(packet.clone())).code, TC_TAKEN);
+            assert_eq!(host.counted(), dropped, "{packet:?}");
+            let payload_only = packet.sealed().with(|p| p.payload.iter_mut().for_each(|b| *b ^= 4));
+            if !payload_only.payload.is_empty() {
+                assert_eq!(host.ingress(&payload_only).code, TC_TAKEN);
+                assert_eq!(host.counted(), dropped, "{payload_only:?}");
+                assert_eq!(host.xdp(&payload_only).code, XDP_DROP);
+                assert_eq!(host.counted(), "drop_corrupt 1", "{payload_only:?}, XDP");
+            }
+        }
+        host.change_group(|group| group.member[1].mac = 0);
+        host.ingress(&spoiled(host.hello(1)));
+        assert_eq!(host.counted(), "drop_corrupt 1, frames_in 1");
+        assert_eq!((host.control().heard, host.kernel.group(host.token).member[1].mac), (0, 0));
+        // Of a super-frame, the spoilt frame alone.
+        host.change_group(|group| group.member[1].mac = group.member[2].mac);
+        let [first, second] =
+            [1, 2].map(|seq| host.broadcast(1, Chunk { seq, ..theirs }, &ints(&[7])));
+        host.segmented(Hook::Ingress, &spoiled(first).and(&[second]), 2, 4);
+        assert_eq!(host.counted(), "deposited 1, drop_corrupt 1, frames_in 2");
+        assert_eq!((host.cell(1).seq, host.cell(2).ready), (0, 2));
+    });
+}
+
+/// Whatever a bit of it means.
+#[test]
+fn a_flipped_bit_of_a_frame_changes_nothing() {
+    in_namespace(|| {
+        let host = Host::new(3, 0);
+        let sound = host.contribution(1, SUM, &ints(&[1, 2])).sealed();
+        let payload = sound.payload.len();
+        for bit in 0..8 * (b::FB_FRAME_BYTES as usize + payload) {
+            let flipped = sound.clone().flipped(bit);
+            let code = host.ingress(&flipped).code;
+            assert!([TC_TAKEN, TC_NEXT].contains(&code), "bit {bit}: verdict {code}");
+            assert!((1..=u64::from(WINDOW)).all(|seq| host.cell(seq).seq == 0), "bit {bit}");
+        }
+        host.ingress(&sound);
+        assert_eq!(host.cell(1).arrived, 0b10);
     });
 }
 

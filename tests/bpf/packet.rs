@@ -8,7 +8,7 @@ use foldback::bindings as b;
 pub const OUTER_BYTES: usize = 14 + 20 + 8;
 
 /// An Ethernet frame with a datagram in it. Every field goes out as it stands, but for the IPv4
-/// checksum, which is made to fit.
+/// checksum, which is made to fit, and a frame's own, if it is 0.
 #[derive(Clone, Debug)]
 pub struct Packet {
     pub to_mac: [u8; 6],
@@ -18,6 +18,8 @@ pub struct Packet {
     pub udp: Udp,
     pub frame: b::fb_frame,
     pub payload: Vec<u8>,
+    /// A bit that is flipped, counted from the frame's first.
+    pub flipped: Option<usize>,
 }
 
 /// An IPv4 header.
@@ -71,6 +73,7 @@ impl Packet {
             udp: Udp { from: 40_000, to: b::FB_UDP_PORT as u16, length: udp_bytes, checksum: 0 },
             frame: b::fb_frame { length, ..frame },
             payload: payload.to_vec(),
+            flipped: None,
         }
     }
 
@@ -80,10 +83,23 @@ impl Packet {
         self
     }
 
+    /// The same, with its checksum fixed: what is changed from now on shows.
+    pub fn sealed(mut self) -> Self {
+        let bytes = frame_bytes(&self.frame, &self.payload);
+        self.frame.check = u32::from_ne_bytes([bytes[44], bytes[45], bytes[46], bytes[47]]);
+        self
+    }
+
+    /// The same, with a bit of frame and payload flipped on the way.
+    pub fn flipped(mut self, bit: usize) -> Self {
+        self.flipped = Some(bit);
+        self
+    }
+
     /// A super-frame: this packet's frame, and behind it those of others.
     pub fn and(mut self, more: &[Self]) -> Self {
         for other in more {
-            self.payload.extend(frame_bytes(&other.frame));
+            self.payload.extend(frame_bytes(&other.frame, &other.payload));
             self.payload.extend(&other.payload);
         }
         self.udp.length = (8 + b::FB_FRAME_BYTES as usize + self.payload.len()) as u16;
@@ -101,8 +117,11 @@ impl Packet {
         for field in [self.udp.from, self.udp.to, self.udp.length, self.udp.checksum] {
             bytes.extend(field.to_be_bytes());
         }
-        bytes.extend(frame_bytes(&self.frame));
+        bytes.extend(frame_bytes(&self.frame, &self.payload));
         bytes.extend(&self.payload);
+        if let Some(bit) = self.flipped {
+            bytes[OUTER_BYTES + bit / 8] ^= 1 << (bit % 8);
+        }
         bytes
     }
 }
@@ -135,7 +154,25 @@ fn internet_checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-fn frame_bytes(frame: &b::fb_frame) -> Vec<u8> {
+/// The checksum of a frame with zeroes in its place, and of its payload.
+fn frame_checksum(frame: &[u8], payload: &[u8]) -> u32 {
+    let mut bytes = [frame, payload].concat();
+    bytes.resize(bytes.len().next_multiple_of(16), 0);
+    let word = |at| u64::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+    let lane = |first: usize| {
+        let (mut sum, mut sum_of_sums) = (0u64, 0u64);
+        for at in (first..bytes.len()).step_by(16) {
+            sum = sum.wrapping_add(word(at));
+            sum_of_sums = sum_of_sums.wrapping_add(sum);
+        }
+        sum ^ sum_of_sums.rotate_right(32)
+    };
+    let mix = |word: u64| word.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mix(lane(8).wrapping_add(mix(lane(0)).rotate_right(32))) >> 32) as u32
+}
+
+/// A frame as it is in memory; what `payload` has beyond its length is another's.
+fn frame_bytes(frame: &b::fb_frame, payload: &[u8]) -> Vec<u8> {
     let mut bytes = frame.magic.to_ne_bytes().to_vec();
     bytes.extend([frame.version, frame.kind, frame.op, frame.type_]);
     for field in [frame.token, frame.seq, frame.consumed] {
@@ -147,8 +184,13 @@ fn frame_bytes(frame: &b::fb_frame) -> Vec<u8> {
     bytes.extend(frame.offset.to_ne_bytes());
     bytes.extend(frame.extent.to_ne_bytes());
     bytes.extend(frame.reserved_2.to_ne_bytes());
-    bytes.extend(frame.reserved_4.to_ne_bytes());
+    bytes.extend(frame.check.to_ne_bytes());
     frame.reserved_8.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
     assert_eq!(bytes.len(), b::FB_FRAME_BYTES as usize);
+    if frame.check == 0 {
+        let own = &payload[..payload.len().min(frame.length.into())];
+        let check = frame_checksum(&bytes, own);
+        bytes[44..48].copy_from_slice(&check.to_ne_bytes());
+    }
     bytes
 }

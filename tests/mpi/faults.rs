@@ -2,7 +2,8 @@
 
 use crate::harness::{Job, Mpi, turn};
 
-const SMALL_FAULTS: &[&str] = &["--loss", "1%", "--dup", "1%", "--reorder", "1%"];
+const SMALL_FAULTS: &[&str] =
+    &["--loss", "1%", "--dup", "1%", "--reorder", "1%", "--corrupt", "1%"];
 
 /// Small collectives as fast as they go.
 fn soak(job: Job, calls: u64) {
@@ -14,6 +15,7 @@ fn soak(job: Job, calls: u64) {
     let repaired = outcome.kernel("pulls_sent") + outcome.kernel("retransmissions");
     assert!(repaired > 0, "nothing was lost? {:#}", outcome.stats);
     assert!(outcome.kernel("duplicates") > 0, "nothing was doubled? {:#}", outcome.stats);
+    assert!(outcome.kernel("drop_corrupt") > 0, "nothing was spoilt? {:#}", outcome.stats);
 }
 
 /// Each setting in a short stream, and in a long one if asked for.
@@ -55,7 +57,7 @@ streams! {
 fn answers_are_right_whatever_the_network_does() {
     let _turn = turn();
     let outcome = Job::new(Mpi::Open, 3)
-        .option(&["--loss", "5%", "--dup", "5%", "--reorder", "10%"])
+        .option(&["--loss", "5%", "--dup", "5%", "--reorder", "10%", "--corrupt", "5%"])
         .env("FOLDBACK_MAX_BYTES", "4194304")
         .run("conformance", &["--calls", "500", "--settle", "16", "--big-every", "200"]);
     outcome.assert_prints("conformance: 500 calls ok");

@@ -38,6 +38,8 @@ pub struct Fault {
     pub duplication: u64,
     pub delay: u64,
     pub most_delay: u64,
+    /// Frames with a bit flipped.
+    pub flips: u64,
 }
 
 struct Host {
@@ -57,6 +59,16 @@ struct State {
     rng: Rng,
     fault: Fault,
     xdp: bool,
+}
+
+/// Flips a bit of frame and payload.
+fn flip((_, frame, payload): &mut Packet, bit: usize) {
+    let (byte, mask) = (bit / 8, 1 << (bit % 8));
+    match byte.checked_sub(size_of::<b::fb_frame>()) {
+        Some(byte) => payload[byte] ^= mask,
+        // SAFETY: within the frame, which is integers without holes.
+        None => unsafe { *std::ptr::from_mut(frame).cast::<u8>().add(byte) ^= mask },
+    }
 }
 
 /// A handle on the network.
@@ -157,7 +169,12 @@ impl State {
             let delay = if late { self.rng.below(fault.most_delay + 1) } else { 1 };
             self.serial += 1;
             let key = (self.now + delay, self.serial);
-            self.wire.insert(key, (to, *frame, payload.to_vec()));
+            let mut packet = (to, *frame, payload.to_vec());
+            if self.rng.below(1000) < fault.flips {
+                let bit = self.rng.below(8 * (b::FB_FRAME_BYTES as u64 + payload.len() as u64));
+                flip(&mut packet, bit as usize);
+            }
+            self.wire.insert(key, packet);
         }
     }
 
@@ -178,6 +195,10 @@ impl State {
 
     /// As in `bpf/tc.bpf.h` and `bpf/xdp.bpf.h`.
     fn ingress(&mut self, me: u8, frame: &b::fb_frame, payload: &[u8]) {
+        if usize::from(frame.length) != payload.len() {
+            // Not what the datagram has.
+            return;
+        }
         let pull = u32::from(frame.kind) == b::FB_KIND_PULL;
         if self.xdp && !pull && !self.cell(me, frame, payload, false) {
             return;
