@@ -101,17 +101,40 @@ static __always_inline void fb_claim(const struct fb_context *c, __u8 kind)
 	cell->length = fb_chunk_length(c->frame);
 	cell->flags = c->frame->flags;
 	cell->fanned_out = 0;
+	cell->message = c->frame->message;
 }
 
-/* Whether the frame speaks of the chunk that the cell holds in the same terms. */
+/* Whether the frame may be of the collective that the cell's chunk is of. If not, the program is
+ * wrong, and the leader must know: its ranks are in different collectives. */
 static __always_inline int fb_same_chunk(const struct fb_context *c, __u8 kind)
 {
 	const struct fb_cell *cell = c->cell;
 	const struct fb_frame *frame = c->frame;
 
-	return cell->kind == kind && cell->op == frame->op && cell->type == frame->type &&
-	       cell->target == frame->target && cell->length == fb_chunk_length(frame) &&
-	       cell->flags == frame->flags;
+	if (cell->kind == kind && cell->target == frame->target && cell->flags == frame->flags)
+		return 1;
+	c->counters->drop_mismatch++;
+	*(volatile __u64 *)&c->control->mismatched = frame->seq;
+	return 0;
+}
+
+/* Whether the frame speaks of the message that the cell's chunk is of in the same terms. */
+static __always_inline int fb_same_message(const struct fb_context *c)
+{
+	const struct fb_cell *cell = c->cell;
+	const struct fb_frame *frame = c->frame;
+
+	return cell->op == frame->op && cell->type == frame->type &&
+	       cell->length == fb_chunk_length(frame) && cell->message == frame->message;
+}
+
+/* Notes that it does not. */
+static __always_inline void fb_mismatch(const struct fb_context *c)
+{
+	__u64 held = c->cell->message & ~FB_MISMATCHED, heard = c->frame->message & ~FB_MISMATCHED;
+
+	c->counters->drop_mismatch++;
+	c->cell->message = (held > heard ? held : heard) | FB_MISMATCHED;
 }
 
 /* A complete cell is asked for its result: by all, if nobody sent it yet, else by `source`. */
@@ -158,7 +181,6 @@ static __always_inline void fb_contribute(const struct fb_context *c, int can_se
 		}
 		fb_claim(c, FB_KIND_CONTRIBUTION);
 	} else if (!fb_same_chunk(c, FB_KIND_CONTRIBUTION)) {
-		c->counters->drop_mismatch++;
 		return;
 	}
 	if (cell->arrived & bit || cell->ready == frame->seq) {
@@ -173,7 +195,10 @@ static __always_inline void fb_contribute(const struct fb_context *c, int can_se
 			c->counters->duplicates++;
 		return;
 	}
-	if (length) {
+	if (!fb_same_message(c)) {
+		/* It counts as come, so that all get to know. */
+		fb_mismatch(c);
+	} else if (length) {
 		struct fb_payload *own = (struct fb_payload *)cell->data;
 
 		if (frame->op == FB_OP_PLACE) {
@@ -235,8 +260,14 @@ static __always_inline void fb_deposit(const struct fb_context *c)
 		c->counters->duplicates++;
 		return;
 	} else if (!fb_same_chunk(c, kind)) {
-		c->counters->drop_mismatch++;
 		return;
+	} else if (!fb_same_message(c)) {
+		/* Only the result of contributions that differ may differ from what was posted. */
+		if (!(frame->message & FB_MISMATCHED)) {
+			c->counters->drop_mismatch++;
+			return;
+		}
+		cell->message = frame->message;
 	}
 	if (frame->length)
 		fb_copy((struct fb_payload *)cell->data, c->payload, frame->length);
@@ -336,6 +367,7 @@ static __always_inline void fb_fill_reply(const struct fb_context *c, const stru
 		out->flags = cell->flags;
 		out->consumed = cell->consumed;
 		out->length = cell->length;
+		out->message = cell->message;
 		if (reply->kind == FB_KIND_CONTRIBUTION) {
 			out->length = cell->part;
 			if (cell->op == FB_OP_PLACE) {

@@ -9,7 +9,7 @@
 #include "wire.h"
 
 enum {
-	FB_INTF_VERSION = 5,
+	FB_INTF_VERSION = 6,
 	FB_MAX_GROUPS = 1024, /* per host */
 	FB_MAX_WINDOW = 4096, /* cells per group */
 	/* skb->mark of frames that the programs made themselves, so that egress lets them out. An
@@ -66,7 +66,8 @@ struct fb_cell {
 	__u8 fanned_out; /* aggregator: some program took on the fan-out */
 	__u16 part;	 /* posted: bytes of the contribution, and where they belong */
 	__u16 offset;
-	__u8 reserved[16];
+	__u64 message; /* as in frames; of those that differ, the most bytes and FB_MISMATCHED */
+	__u8 reserved[8];
 	__u8 data[FB_CHUNK_BYTES];
 };
 
@@ -78,6 +79,8 @@ struct fb_control {
 	__u64 consumed; /* leader: every chunk up to here is done with on this host */
 	__u64 heard;	/* ingress: members whose HELLO arrived, one bit each */
 	__u64 token;	/* agent: whose cells these are */
+	/* The programs: a chunk of which frames came that cannot be of one collective. */
+	__u64 mismatched;
 };
 
 /*
@@ -96,7 +99,7 @@ struct fb_control {
 	X(pulls_sent, "requests to send something again")                                          \
 	X(drop_stale, "dropped: of a chunk whose cell moved on")                                   \
 	X(drop_window, "dropped: ahead of the window")                                             \
-	X(drop_mismatch, "dropped: op, type or length unlike the other members'")                  \
+	X(drop_mismatch, "not folded: of another op, type or length than the chunk")               \
 	X(drop_malformed, "dropped: field out of range, truncated, or of another version")         \
 	X(drop_corrupt, "dropped: not as it was sent, by its checksum")                            \
 	X(drop_stranger, "dropped: not from the address of the member it names")                   \

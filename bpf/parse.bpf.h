@@ -56,8 +56,7 @@ static __always_inline int fb_part_well_formed(const struct fb_frame *frame)
 /* Whether nothing is where later versions may have something to say. */
 static __always_inline int fb_reserved_is_zero(const struct fb_frame *frame)
 {
-	return (frame->reserved | frame->reserved_2 | frame->reserved_8[0] |
-		frame->reserved_8[1]) == 0;
+	return (frame->reserved | frame->reserved_2 | frame->reserved_8) == 0;
 }
 
 /* Whether the fields are in range and agree with each other. */

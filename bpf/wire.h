@@ -22,7 +22,7 @@
 
 enum {
 	FB_WIRE_MAGIC = 0x4b434246, /* "FBCK" in memory on a little-endian host */
-	FB_WIRE_VERSION = 5,
+	FB_WIRE_VERSION = 6,
 	FB_UDP_PORT = 17717, /* default; unassigned by IANA */
 
 	FB_MAX_MEMBERS = 64, /* one bit each in a 64-bit map */
@@ -86,15 +86,20 @@ enum fb_flag {
 	FB_FLAG_DIRECT = 2,
 };
 
+/* A bit of `message`. */
+enum fb_message {
+	FB_MISMATCHED = 1ULL << 63,
+};
+
 /*
  *  0      4    5    6    7    8        16       24       32
  *  +------+----+----+----+----+--------+--------+--------+
  *  |magic |ver |kind|op  |type|token   |seq     |consumed|
  *  +------+----+----+----+----+--------+--------+--------+
- *  32     33     34     36    37  38     40     42  44    48      64
- *  +------+------+------+-----+---+------+------+---+-----+-------+
- *  |source|target|length|flags| 0 |offset|extent| 0 |check|      0|
- *  +------+------+------+-----+---+------+------+---+-----+-------+
+ *  32     33     34     36    37  38     40     42  44    48       56      64
+ *  +------+------+------+-----+---+------+------+---+-----+-------+-------+
+ *  |source|target|length|flags| 0 |offset|extent| 0 |check|message|      0|
+ *  +------+------+------+-----+---+------+------+---+-----+-------+-------+
  */
 struct fb_frame {
 	__u32 magic;
@@ -117,9 +122,12 @@ struct fb_frame {
 	 * 8, and bytes of the chunk. Else 0. */
 	__u16 offset;
 	__u16 extent;
-	__u16 reserved_2;    /* zero */
-	__u32 check;	     /* fb_check(), of all the rest and the payload */
-	__u64 reserved_8[2]; /* zero; an authentication code will live here */
+	__u16 reserved_2; /* zero */
+	__u32 check;	  /* fb_check(), of all the rest and the payload */
+	/* Bytes of the whole message that the chunk is of, which is what all members must agree on;
+	 * and FB_MISMATCHED, if somebody knows that they do not. */
+	__u64 message;
+	__u64 reserved_8; /* zero; an authentication code will live here */
 };
 
 /* What follows a frame. */
@@ -133,7 +141,7 @@ _Static_assert(__builtin_offsetof(struct fb_frame, token) == 8 &&
 		   __builtin_offsetof(struct fb_frame, flags) == 36 &&
 		   __builtin_offsetof(struct fb_frame, offset) == 38 &&
 		   __builtin_offsetof(struct fb_frame, check) == 44 &&
-		   __builtin_offsetof(struct fb_frame, reserved_8) == 48,
+		   __builtin_offsetof(struct fb_frame, message) == 48,
 	       "struct fb_frame is as drawn");
 _Static_assert(FB_CHUNK_BYTES % FB_FOLD_BLOCK == 0, "chunks are whole fold blocks");
 _Static_assert(20 + 8 + FB_FRAME_BYTES + FB_CHUNK_BYTES <= 1500, "a chunk fits the usual MTU");

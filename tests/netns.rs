@@ -149,7 +149,7 @@ fn host(me: u8, meeting: &Meeting, options: &Options, hooks: &[Hook], tc: Tc, by
         let mut over = None;
         wait(&format!("{number}: {plan:?}"), meeting, || {
             wire.poll(Instant::now);
-            over = wire.take_over();
+            over = wire.take_over().map(|over| over.buffers);
             over.is_some()
         });
         if let Some(want) = expected(number, &plan, me) {

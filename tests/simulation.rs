@@ -15,7 +15,7 @@ use foldback::bindings as b;
 use foldback::leaf::fold::fold;
 use foldback::wire::Algorithm::{self, Direct, Shards, Star};
 use foldback::wire::cells::Cells;
-use foldback::wire::{Buffers, Identity, Kind, Part, Transfer, Wire};
+use foldback::wire::{Buffers, Identity, Kind, Mismatch, Part, Transfer, Wire};
 use network::{Fault, Network, Rng};
 
 /// Bytes of one member's contribution, a function of everything that names it.
@@ -160,7 +160,7 @@ fn transfers(
                 _ => Kind::GatherToAll(part),
             };
             let send = contribution(seed, index, me, part_bytes(c, index, me));
-            let transfer = Transfer::new(kind, 0, 0, send.len());
+            let transfer = Transfer::new(kind, 0, 0, send.len()).of(extent as u64);
             return vec![(transfer, Data { index, send, recv: vec![0xee; extent.max(8)] })];
         }
     };
@@ -172,6 +172,7 @@ fn transfers(
     while from < c.bytes || all.is_empty() {
         let send = message[from..c.bytes.min(from.saturating_add(step))].to_vec();
         let transfer = Transfer::part(kind, c.op, c.element, send.len(), from / CHUNK);
+        let transfer = transfer.of(c.bytes as u64);
         from += send.len();
         let recv = vec![0xee; send.len()];
         all.push((transfer, Data { index, send, recv }));
@@ -283,9 +284,10 @@ fn run(setting: &Setting) -> u64 {
         }
         wire.poll(|| start + Duration::from_micros(network.now()));
         match wire.take_over() {
-            Some(data) => {
+            Some(over) => {
+                assert_eq!(over.mismatch, None, "seed {seed}");
                 idle = 0;
-                member.take(data, &plan, seed, members, me as u8);
+                member.take(over.buffers, &plan, seed, members, me as u8);
             }
             None => {
                 idle += 1;
@@ -406,6 +408,135 @@ fn the_programs_fold_as_user_space_does() {
                 let mut want = x.clone();
                 fold(&mut want, &y, op, element);
                 assert_eq!(native::fold(&x, &y, op, element), want, "op {op}, type {element}");
+            }
+        }
+    }
+}
+
+/// A wrong program: member `odd` has another length than all others. Whoever gets what another sent is
+/// told, nobody waits for ever, and the next collective is right.
+fn disagree(
+    kind: Kind,
+    algorithm: Algorithm,
+    members: u8,
+    odd: u8,
+    lengths: [usize; 2],
+    seed: u64,
+) {
+    let network = Network::new(seed, members, 256, seed.is_multiple_of(2), ROUGH);
+    let start = Instant::now();
+    let what =
+        format!("{kind:?} by {algorithm:?}, {odd} of {members} odd, {lengths:?}, seed {seed}");
+    let mut wires: Vec<_> = (0..members)
+        .map(|me| {
+            let identity = Identity { token: 7, members, me, chunk_bytes: CHUNK as u16 };
+            let mut wire = Wire::new(Cells::new(network.memory(me)), network.port(me), identity);
+            let bytes = lengths[usize::from(me == odd)];
+            let (sum, long) = (b::FB_OP_SUM as u8, b::FB_TYPE_I64 as u8);
+            wire.submit(Transfer::new(kind, sum, long, bytes).by(algorithm), vec![1; bytes]);
+            wire.submit(Transfer::new(Kind::FoldToAll, sum, long, 8), vec![1; 8]);
+            (wire, Vec::new())
+        })
+        .collect();
+    let mut idle = 0;
+    while wires.iter().any(|(_, over)| over.len() < 2) {
+        idle += 1;
+        assert!(idle < 2_000_000 && start.elapsed() < MOST, "stuck: {what}");
+        if network.deliver() {
+            continue;
+        }
+        for (wire, over) in &mut wires {
+            wire.poll(|| start + Duration::from_micros(network.now()));
+            over.extend(wire.take_over());
+            network.pass_time();
+        }
+    }
+    for (me, (wire, over)) in (0..members).zip(wires) {
+        assert!(!wire.out_of_step, "{what}");
+        let differs_from = |other: u8| (me == odd) != (other == odd);
+        let concerned = match kind {
+            // Who passes a shard on may tell another that is alike.
+            Kind::Broadcast(root) if algorithm == Shards && !differs_from(root) => None,
+            Kind::Broadcast(root) => Some(differs_from(root)),
+            Kind::FoldToRoot(root) => Some(root == me),
+            _ => Some(true),
+        };
+        let here = lengths[usize::from(me == odd)] as u64;
+        let told = over[0].mismatch;
+        assert!(concerned.is_none_or(|concerned| concerned == told.is_some()), "{me}: {what}");
+        if let Some(Mismatch::Length { here: said, elsewhere }) = told {
+            let most = lengths.iter().max().copied().unwrap() as u64;
+            assert!(said == here && elsewhere <= most, "{me}: {told:?}, {what}");
+        }
+        assert_eq!(over[1].mismatch, None, "{me}: {what}");
+        assert_eq!(over[1].buffers, [members; 8], "{me}: {what}");
+    }
+}
+
+/// Of many chunks: whoever finds it out says so, and somebody does.
+#[test]
+fn members_that_do_not_agree_on_a_long_message_are_out_of_step() {
+    let (sum, long) = (b::FB_OP_SUM as u8, b::FB_TYPE_I64 as u8);
+    for seed in 0..10 {
+        for kind in [Kind::FoldToAll, Kind::FoldToRoot(0), Kind::Broadcast(0)] {
+            for (lengths, ways) in [
+                ([8, 4000], [Star, Star]),
+                ([4000, 8], [Star, Star]),
+                ([4000, 40_000], [Star, Shards]),
+                ([40_000, 4000], [Shards, Star]),
+            ] {
+                let network = Network::new(seed, 3, 256, seed.is_multiple_of(2), ROUGH);
+                let start = Instant::now();
+                let mut wires: Vec<_> = (0..3)
+                    .map(|me| {
+                        let identity =
+                            Identity { token: 7, members: 3, me, chunk_bytes: CHUNK as u16 };
+                        let cells = Cells::new(network.memory(me));
+                        let mut wire = Wire::new(cells, network.port(me), identity);
+                        let odd = usize::from(me == 2);
+                        let transfer = Transfer::new(kind, sum, long, lengths[odd]);
+                        wire.submit(transfer.by(ways[odd]), vec![1; lengths[odd]]);
+                        for _ in 0..20 {
+                            wire.submit(Transfer::new(Kind::FoldToAll, sum, long, 8), vec![1; 8]);
+                        }
+                        wire
+                    })
+                    .collect();
+                let mut idle = 0;
+                while !wires.iter().any(|wire| wire.out_of_step) {
+                    idle += 1;
+                    let what = format!("{kind:?}, {lengths:?}, seed {seed}");
+                    assert!(idle < 2_000_000 && start.elapsed() < MOST, "stuck: {what}");
+                    if network.deliver() {
+                        continue;
+                    }
+                    for wire in &mut wires {
+                        wire.poll(|| start + Duration::from_micros(network.now()));
+                        wire.take_over();
+                        network.pass_time();
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn members_that_do_not_agree_on_a_length_go_on() {
+    for seed in 0..10 {
+        for (kind, algorithms) in [
+            (Kind::FoldToAll, &[Star, Direct, Shards][..]),
+            (Kind::FoldToRoot(1), &[Star]),
+            (Kind::Broadcast(1), &[Star, Shards]),
+        ] {
+            for algorithm in algorithms {
+                for members in [2, 3, 5] {
+                    for odd in [0, 1, members - 1] {
+                        for lengths in [[8, 16], [16, 8], [1400, 8]] {
+                            disagree(kind, *algorithm, members, odd, lengths, seed);
+                        }
+                    }
+                }
             }
         }
     }

@@ -14,6 +14,7 @@ use crate::group::Job;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::plan::{Finish, Plan, Sink, Source};
+use crate::wire::Mismatch;
 
 /// What a call that is folded needs besides its job.
 pub struct Prepared {
@@ -106,20 +107,26 @@ unsafe fn packed(mpi: &Mpi, elements: &Elements, bytes: usize) -> (Vec<u8>, c_in
 }
 
 impl Prepared {
-    /// Does what is left, once the operation is over. Returns what MPI is to return.
+    /// Does what is left, once the operation is over, in which way ever. Returns what MPI is to return.
     ///
     /// # Safety
     /// The job is over; the program's buffers are still there.
-    pub unsafe fn finish(self, mpi: &Mpi) -> c_int {
-        // SAFETY: the caller's promise.
-        let code = unsafe { bring(&self.finish, self.from, mpi) };
+    pub unsafe fn end(self, mpi: &Mpi, outcome: Result<(), Mismatch>) -> c_int {
+        let code = match outcome {
+            // SAFETY: the caller's promise.
+            Ok(()) => unsafe { bring(&self.finish, self.from, mpi) },
+            Err(mismatch) => {
+                log::error!("{mismatch}");
+                mpi.truncated()
+            }
+        };
         if let Some(copy) = self.type_copy {
             mpi.free_type(copy);
         }
         if code == SUCCESS { self.trouble } else { code }
     }
 
-    /// For a call that returns before [`Prepared::finish`]: the program may free its datatype
+    /// For a call that returns before [`Prepared::end`]: the program may free its datatype
     /// meanwhile.
     pub fn keep_type(&mut self, mpi: &Mpi) {
         if let Finish::Deliver { to, .. } = &mut self.finish

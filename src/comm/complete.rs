@@ -3,28 +3,48 @@
 
 use crate::bindings::FB_TYPE_U64;
 use crate::group::{Group, Job, Pattern};
+use crate::mpi::Mpi;
 use crate::setup::Context;
 use crate::wait::Waiter;
-use crate::wire::Algorithm;
+use crate::wire::{Algorithm, Mismatch};
 
-/// Runs a job to its end, and lets MPI make progress meanwhile.
+/// Runs a job to its end, and lets MPI make progress meanwhile. If there can be none, since the ranks are in
+/// different collectives, ends the MPI job.
+///
+/// # Errors
+/// In what the ranks differed.
 ///
 /// # Safety
 /// The job's pointers are as its fields say.
-pub unsafe fn complete(context: &Context<'_>, group: &mut Group, job: Job, by: Algorithm) {
+pub unsafe fn complete(
+    context: &Context<'_>,
+    group: &mut Group,
+    job: Job,
+    by: Algorithm,
+) -> Result<(), Mismatch> {
     // SAFETY: the caller's promise.
     let ticket = unsafe { group.start(job, by, None) };
     let mut waiter = Waiter::new(context.mpi, context.nothing);
     loop {
         let moved = group.poll(|| waiter.now());
         if group.is_over(ticket) {
-            return;
+            return group.outcome(ticket);
+        }
+        if group.is_out_of_step() {
+            out_of_step(context.mpi);
         }
         if moved {
             waiter.moved();
         }
         waiter.turn();
     }
+}
+
+/// Ends the job, whose ranks are in different collectives.
+#[cold]
+pub fn out_of_step(mpi: &Mpi) -> ! {
+    log::error!("{}; they would wait for ever", Mismatch::OutOfStep);
+    mpi.abort(mpi.abi.comm_world)
 }
 
 /// Folds words of all ranks, for foldback itself; `op` is of `enum fb_op`. Collective.
@@ -40,5 +60,9 @@ pub fn fold_words(context: &Context<'_>, group: &mut Group, op: u32, words: &mut
     };
     let by = group.usual_fold(job.bytes);
     // SAFETY: the words stay until it is over.
-    unsafe { complete(context, group, job, by) };
+    let outcome = unsafe { complete(context, group, job, by) };
+    if outcome.is_err() {
+        // These words are as many everywhere.
+        out_of_step(context.mpi);
+    }
 }

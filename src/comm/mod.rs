@@ -14,7 +14,7 @@ use crate::group::Group;
 use crate::route::router::Setting;
 use crate::route::{Reason, Router};
 
-pub use complete::{complete, fold_words};
+pub use complete::{complete, fold_words, out_of_step};
 use pool::Pool;
 pub use table::{Communicators, fold_on};
 

@@ -44,10 +44,10 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Passed> {
             Some((_, algorithm, _)) => algorithm,
             None => usual_algorithm(config, group, &job),
         };
-        complete(&context, group, job, algorithm);
+        let outcome = complete(&context, group, job, algorithm);
         // An op of the program's may be called, and what that calls is its own affair.
         drop(guard);
-        prepared.finish(mpi)
+        prepared.end(mpi, outcome)
     };
     if let Some((id, algorithm, Some(begin))) = route {
         took(communicator, id, Way::Fold(algorithm), begin);

@@ -3,14 +3,13 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use super::{Judged, usual_algorithm};
 use crate::codec::{SUCCESS, prepare};
 use crate::comm::Communicator;
 use crate::config::Config;
-use crate::group::Group;
+use crate::group::{Group, Outcome};
 use crate::plan::{Plan, plan};
 use crate::process::Process;
 use crate::requests::Open;
@@ -48,7 +47,7 @@ pub(super) unsafe fn begin(
         let (job, mut prepared) = prepare(&process.mpi, plan);
         prepared.keep_type(&process.mpi);
         let request = open();
-        let over = Arc::new(AtomicBool::new(false));
+        let over = Outcome::default();
         let algorithm = usual_algorithm(config, group, &job);
         group.start(job, algorithm, Some(Arc::clone(&over)));
         group.poll(Instant::now);

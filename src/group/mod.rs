@@ -6,7 +6,6 @@ pub mod report;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use crate::agent::{Client, Hook};
@@ -14,8 +13,8 @@ use crate::leaf::Leaf;
 use crate::topology::Place;
 use crate::wire::cells::Mapped;
 use crate::wire::socket::Sockets;
-use crate::wire::{Algorithm, Wire};
-pub use operation::{Job, Pattern};
+use crate::wire::{Algorithm, Mismatch, Wire};
+pub use operation::{Job, Outcome, Pattern};
 use operation::{Operation, Raw};
 use report::{HostLine, named};
 
@@ -79,6 +78,9 @@ pub struct Group {
     /// Operations started, and over.
     started: u64,
     ended: u64,
+    /// Of those that ended in one, and whose starter asks for it by their number.
+    mismatches: Vec<(u64, Mismatch)>,
+    out_of_step: bool,
 }
 
 // SAFETY: the group's raw memory is its own, and used by whoever holds the group; buffers of the
@@ -92,7 +94,9 @@ pub struct Ticket(u64);
 impl Group {
     /// A group in which nothing is under way.
     pub fn new(place: Place, member: Option<Member>, leaf: Option<Leaf>) -> Self {
-        Self { place, member, leaf, operations: VecDeque::new(), started: 0, ended: 0 }
+        let (operations, mismatches) = (VecDeque::new(), Vec::new());
+        let (started, ended, out_of_step) = (0, 0, false);
+        Self { place, member, leaf, operations, started, ended, mismatches, out_of_step }
     }
 
     /// Starts a collective: sends what can be sent now. The rest is [`Group::poll`]'s. `over` is set
@@ -104,7 +108,7 @@ impl Group {
         &mut self,
         job: Job,
         algorithm: Algorithm,
-        over: Option<Arc<AtomicBool>>,
+        over: Option<Outcome>,
     ) -> Ticket {
         let mut operation = Operation::new(job, algorithm, over);
         if let (None, Some(member)) = (&self.leaf, &mut self.member) {
@@ -121,6 +125,22 @@ impl Group {
         ticket.0 <= self.ended
     }
 
+    /// How an operation ended that is over, to whoever asks first.
+    ///
+    /// # Errors
+    /// In what the ranks differ.
+    pub fn outcome(&mut self, ticket: Ticket) -> Result<(), Mismatch> {
+        match self.mismatches.iter().position(|(number, _)| *number == ticket.0) {
+            Some(at) => Err(self.mismatches.swap_remove(at).1),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the ranks are in different collectives, so that nothing that is under way will end.
+    pub fn is_out_of_step(&self) -> bool {
+        self.out_of_step || self.member.as_ref().is_some_and(|member| member.wire.out_of_step)
+    }
+
     /// Whether nothing is under way.
     pub fn is_idle(&self) -> bool {
         self.operations.is_empty()
@@ -128,7 +148,7 @@ impl Group {
 
     /// Does what can be done now; never waits. Says whether anything moved.
     pub fn poll(&mut self, now: impl FnOnce() -> Instant) -> bool {
-        let Self { place, member, leaf, operations, ended, .. } = self;
+        let Self { place, member, leaf, operations, ended, mismatches, out_of_step, .. } = self;
         let (mut now, mut moved) = (Some(now), false);
         while let Some(operation) = operations.front_mut() {
             if let Some(leaf) = leaf {
@@ -137,6 +157,7 @@ impl Group {
                 while unsafe { operation.step(place, leaf, wire.as_deref_mut()) } {
                     moved = true;
                 }
+                *out_of_step |= operation.is_out_of_step();
             }
             if let Some(member) = member
                 && !operation.is_over()
@@ -147,15 +168,14 @@ impl Group {
                         None => return moved,
                     }
                 }
-                if member.wire.take_over().is_none() {
-                    return moved;
-                }
+                let Some(over) = member.wire.take_over() else { return moved };
                 moved = true;
-                operation.transferred(leaf.as_ref(), place);
+                operation.transferred(leaf.as_ref(), place, over.mismatch);
             }
             if operation.is_over() {
-                operations.pop_front();
                 *ended += 1;
+                mismatches.extend(operation.untold().map(|mismatch| (*ended, mismatch)));
+                operations.pop_front();
             } else if member.is_none() {
                 return moved;
             }

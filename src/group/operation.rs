@@ -2,15 +2,14 @@
 #![allow(unsafe_code)]
 
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::GroupWire;
 use crate::bindings as b;
 use crate::leaf::fold::fold;
 use crate::leaf::{Leaf, segment};
 use crate::topology::{Image, Layout, Place};
-use crate::wire::{Algorithm, Buffers, Kind, Part, Transfer};
+use crate::wire::{Algorithm, Buffers, Kind, Mismatch, Part, Transfer};
 
 /// What a collective does, in terms of ranks of the communicator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,13 +158,31 @@ pub struct Operation {
     at: usize,
     round: usize,
     /// Tells whoever started it that it is over.
-    over: Option<Arc<AtomicBool>>,
+    over: Option<Outcome>,
+    /// What this rank knows of the length of the message, see `struct fb_frame`.
+    message: u64,
+    mismatch: Option<Mismatch>,
 }
+
+/// How an operation ended, once it has.
+pub type Outcome = Arc<OnceLock<Result<(), Mismatch>>>;
 
 impl Operation {
     /// One that has not begun.
-    pub fn new(job: Job, algorithm: Algorithm, over: Option<Arc<AtomicBool>>) -> Self {
-        Self { job, algorithm, stage: Stage::Begin, at: 0, round: 0, over }
+    pub fn new(job: Job, algorithm: Algorithm, over: Option<Outcome>) -> Self {
+        let message = job.pattern.image().map_or(job.bytes, Image::message) as u64;
+        let stage = Stage::Begin;
+        Self { job, algorithm, stage, at: 0, round: 0, over, message, mismatch: None }
+    }
+
+    /// Whether the ranks are in different collectives.
+    pub fn is_out_of_step(&self) -> bool {
+        self.mismatch == Some(Mismatch::OutOfStep)
+    }
+
+    /// In what the ranks differed, if nobody has been told.
+    pub fn untold(&self) -> Option<Mismatch> {
+        self.mismatch.filter(|_| self.over.is_none())
     }
 
     /// Whether it is over on this rank.
@@ -176,7 +193,7 @@ impl Operation {
     fn end(&mut self) {
         self.stage = Stage::Over;
         if let Some(over) = &self.over {
-            over.store(true, Ordering::Release);
+            let _ = over.set(self.mismatch.map_or(Ok(()), Err));
         }
     }
 
@@ -195,7 +212,7 @@ impl Operation {
                     unsafe { std::ptr::copy(job.send, job.recv.add(part.start), part.len()) };
                 }
                 let (send, recv) = (job.send, job.recv);
-                submit_gather(&job.pattern, image, place, wire, send, recv, self.algorithm)
+                self.submit_gather(image, place, wire, send, recv)
             }
             None => {
                 // By shards, stripes begin with rounds: those of hosts with several ranks, if any has.
@@ -216,7 +233,11 @@ impl Operation {
     }
 
     /// The oldest transfer on the wire is over.
-    pub fn transferred(&mut self, leaf: Option<&Leaf>, place: &Place) {
+    pub fn transferred(&mut self, leaf: Option<&Leaf>, place: &Place, mismatch: Option<Mismatch>) {
+        if let Some(mismatch) = mismatch {
+            self.message = mismatch.word();
+            self.mismatch.get_or_insert(mismatch);
+        }
         let Stage::Wire { block, transfers } = &mut self.stage else { return };
         *transfers -= 1;
         if *transfers > 0 {
@@ -225,10 +246,10 @@ impl Operation {
         let block = *block;
         let Some(leaf) = leaf else { return self.end() };
         let (_, gets) = self.job.pattern.ends(place.rank);
-        if gets {
+        if gets && self.mismatch.is_none() {
             self.copy(block, self.job.recv.wrapping_add(self.at), self.received());
         }
-        leaf.done();
+        leaf.done(self.message);
         self.next_round();
     }
 
@@ -247,7 +268,9 @@ impl Operation {
 
     fn next_round(&mut self) {
         self.at += self.round;
-        if self.job.pattern.image().is_some() || self.at == self.job.bytes {
+        let ended = self.job.pattern.image().is_some() || self.at == self.job.bytes;
+        // Such messages are of one round.
+        if ended || self.mismatch.is_some() {
             self.end();
         } else {
             self.stage = Stage::Begin;
@@ -286,8 +309,10 @@ impl Operation {
             Stage::Block => {
                 let (gives, gets) = self.job.pattern.ends(place.rank);
                 // SAFETY: the caller's promise, for a part of the buffer.
-                let given =
-                    !gives || unsafe { leaf.give(self.job.send.wrapping_add(self.at), self.round) };
+                let given = !gives
+                    || unsafe {
+                        leaf.give(self.job.send.wrapping_add(self.at), self.round, self.message)
+                    };
                 if !given {
                     return false;
                 }
@@ -315,9 +340,9 @@ impl Operation {
             Stage::Get => {
                 let recv = self.job.recv.wrapping_add(self.at);
                 // SAFETY: the caller's promise, for a part of the buffer.
-                if !unsafe { leaf.get(recv, self.received()) } {
-                    return false;
-                }
+                let came = unsafe { leaf.get(recv, self.received(), self.message) };
+                let Some(came) = came else { return false };
+                self.compare(place, came);
                 leaf.end();
                 self.next_round();
                 true
@@ -326,15 +351,36 @@ impl Operation {
         }
     }
 
+    /// Notes it if a message elsewhere is of another length than here.
+    fn compare(&mut self, place: &Place, elsewhere: u64) {
+        if elsewhere != self.message {
+            let most = u64::from(place.chunk_bytes);
+            self.mismatch = Some(Mismatch::of(self.message, elsewhere, true, most));
+        }
+    }
+
     /// The leader takes in what another local rank gives, if that has come.
-    fn collect(&self, place: &Place, leaf: &Leaf, block: *mut u8, local: usize) -> bool {
+    fn collect(&mut self, place: &Place, leaf: &Leaf, block: *mut u8, local: usize) -> bool {
         let rank = place.layout.hosts[place.member][local];
-        let part = match &self.job.pattern {
-            Pattern::Broadcast(root) if *root != rank => return true,
-            Pattern::GatherToAll(image) | Pattern::GatherToRoot(_, image) => image.part(rank),
-            _ => 0..self.round,
-        };
-        let Some(slot) = leaf.slot(local, part.len()) else { return false };
+        let is_broadcast = matches!(self.job.pattern, Pattern::Broadcast(_));
+        if matches!(self.job.pattern, Pattern::Broadcast(root) if root != rank) {
+            return true;
+        }
+        let Some(message) = leaf.arrived(local) else { return false };
+        self.compare(place, message);
+        match self.mismatch {
+            None => {}
+            // The root's word holds.
+            Some(Mismatch::Length { elsewhere, .. }) if is_broadcast => {
+                (self.message, self.round) = (message, elsewhere as usize);
+            }
+            Some(mismatch) => {
+                self.message = mismatch.word();
+                return true;
+            }
+        }
+        let part = self.job.pattern.image().map_or(0..self.round, |image| image.part(rank));
+        let slot = leaf.slot(local, part.len());
         if matches!(self.job.pattern, Pattern::FoldToAll | Pattern::FoldToRoot(_)) {
             // SAFETY: only the leader writes the result block now.
             let into = unsafe { std::slice::from_raw_parts_mut(block, self.round) };
@@ -349,7 +395,7 @@ impl Operation {
         let job = &self.job;
         if let Some(image) = job.pattern.image() {
             let own = block.wrapping_add(image.member(place.member).start);
-            return submit_gather(&job.pattern, image, place, wire, own, block, self.algorithm);
+            return self.submit_gather(image, place, wire, own, block);
         }
         let transfer = self.part(place, self.at, self.round);
         wire.submit(transfer, Raw { send: block, recv: block });
@@ -361,7 +407,44 @@ impl Operation {
         let Job { pattern, op, element, .. } = &self.job;
         let first = at / usize::from(place.chunk_bytes);
         let kind = kind(&place.layout, pattern);
-        Transfer::part(kind, *op, *element, bytes, first).by(self.algorithm)
+        Transfer::part(kind, *op, *element, bytes, first).of(self.message).by(self.algorithm)
+    }
+
+    /// Puts a gather on the wire: as one chunk if it fits, else as a broadcast of each member. `own` is
+    /// this member's part, `into` the image. Returns the number of transfers.
+    fn submit_gather(
+        &self,
+        image: &Image,
+        place: &Place,
+        wire: &mut GroupWire,
+        own: *const u8,
+        into: *mut u8,
+    ) -> usize {
+        let mine = image.member(place.member);
+        if image.bytes() <= usize::from(place.chunk_bytes) {
+            let part = Part { offset: mine.start as u16, extent: image.bytes() as u16 };
+            let kind = match &self.job.pattern {
+                Pattern::GatherToRoot(root, _) => {
+                    Kind::GatherToRoot(member_of(&place.layout, *root), part)
+                }
+                _ => Kind::GatherToAll(part),
+            };
+            let transfer = Transfer::new(kind, 0, 0, mine.len()).of(self.message);
+            wire.submit(transfer.by(self.algorithm), Raw { send: own, recv: into });
+            return 1;
+        }
+        let mut transfers = 0;
+        for member in 0..image.members() {
+            let range = image.member(member);
+            if !range.is_empty() {
+                let send = if member == place.member { own } else { std::ptr::null() };
+                let kind = Kind::Broadcast(member as u8);
+                let transfer = Transfer::new(kind, 0, 0, range.len()).of(self.message);
+                wire.submit(transfer, Raw { send, recv: into.wrapping_add(range.start) });
+                transfers += 1;
+            }
+        }
+        transfers
     }
 }
 
@@ -369,43 +452,6 @@ impl Operation {
 fn most_of_round(place: &Place) -> usize {
     let chunk = usize::from(place.chunk_bytes);
     segment::BLOCK / chunk * chunk
-}
-
-/// Puts a gather on the wire: as one chunk if it fits, else as a broadcast of each member. `own` is
-/// this member's part, `into` the image. Returns the number of transfers.
-fn submit_gather(
-    pattern: &Pattern,
-    image: &Image,
-    place: &Place,
-    wire: &mut GroupWire,
-    own: *const u8,
-    into: *mut u8,
-    algorithm: Algorithm,
-) -> usize {
-    let mine = image.member(place.member);
-    if image.bytes() <= usize::from(place.chunk_bytes) {
-        let part = Part { offset: mine.start as u16, extent: image.bytes() as u16 };
-        let kind = match pattern {
-            Pattern::GatherToRoot(root, _) => {
-                Kind::GatherToRoot(member_of(&place.layout, *root), part)
-            }
-            _ => Kind::GatherToAll(part),
-        };
-        let transfer = Transfer::new(kind, 0, 0, mine.len()).by(algorithm);
-        wire.submit(transfer, Raw { send: own, recv: into });
-        return 1;
-    }
-    let mut transfers = 0;
-    for member in 0..image.members() {
-        let range = image.member(member);
-        if !range.is_empty() {
-            let send = if member == place.member { own } else { std::ptr::null() };
-            let transfer = Transfer::new(Kind::Broadcast(member as u8), 0, 0, range.len());
-            wire.submit(transfer, Raw { send, recv: into.wrapping_add(range.start) });
-            transfers += 1;
-        }
-    }
-    transfers
 }
 
 fn member_of(layout: &Layout, rank: usize) -> u8 {

@@ -36,11 +36,11 @@ impl Leaf {
         self.round += 1;
     }
 
-    /// A rank that is not the leader gives its contribution, if its slot is free.
+    /// A rank that is not the leader gives its contribution to a message, if its slot is free.
     ///
     /// # Safety
     /// `send` points to `bytes` readable bytes.
-    pub unsafe fn give(&mut self, send: *const u8, bytes: usize) -> bool {
+    pub unsafe fn give(&mut self, send: *const u8, bytes: usize, message: u64) -> bool {
         assert!(bytes <= segment::BLOCK);
         if self.segment.get(Counter::Folded) < self.slot_used {
             return false;
@@ -50,24 +50,27 @@ impl Leaf {
             unsafe { std::ptr::copy_nonoverlapping(send, self.segment.slot(self.me), bytes) };
         }
         self.slot_used = self.round;
+        self.segment.set_message(Counter::Arrived(self.me), self.round, message);
         self.segment.set(Counter::Arrived(self.me), self.round);
         true
     }
 
-    /// A rank that is not the leader gets the result, if it is there.
+    /// A rank that is not the leader gets the result, if it is there and of its `message`. Returns of
+    /// which message it is.
     ///
     /// # Safety
     /// `recv` points to `bytes` writable bytes.
-    pub unsafe fn get(&self, recv: *mut u8, bytes: usize) -> bool {
+    pub unsafe fn get(&self, recv: *mut u8, bytes: usize, message: u64) -> Option<u64> {
         assert!(bytes <= segment::BLOCK);
         if self.segment.get(Counter::Done) < self.round {
-            return false;
+            return None;
         }
-        if bytes > 0 {
+        let came = self.segment.get_message(Counter::Done, self.round);
+        if bytes > 0 && came == message {
             // SAFETY: the caller's promise; the leader leaves the block alone until we have read it.
             unsafe { std::ptr::copy_nonoverlapping(self.segment.result(self.round), recv, bytes) };
         }
-        true
+        Some(came)
     }
 
     /// A rank that is not the leader has ended its part of the round.
@@ -81,15 +84,19 @@ impl Leaf {
         (1..self.ranks).all(free).then(|| self.segment.result(self.round))
     }
 
-    /// The leader reads `rank`'s contribution of `bytes` bytes, if it has come; until
+    /// To the leader: of what message the contribution of `rank` is, if that has come.
+    pub fn arrived(&self, rank: usize) -> Option<u64> {
+        let arrived = Counter::Arrived(rank);
+        (self.segment.get(arrived) >= self.round)
+            .then(|| self.segment.get_message(arrived, self.round))
+    }
+
+    /// The leader reads `bytes` bytes of `rank`'s contribution, which has arrived; until
     /// [`Leaf::folded`].
-    pub fn slot(&self, rank: usize, bytes: usize) -> Option<&[u8]> {
+    pub fn slot(&self, rank: usize, bytes: usize) -> &[u8] {
         assert!(bytes <= segment::BLOCK);
-        if self.segment.get(Counter::Arrived(rank)) < self.round {
-            return None;
-        }
         // SAFETY: the slot has a block's bytes, and its rank leaves it alone until `folded`.
-        Some(unsafe { std::slice::from_raw_parts(self.segment.slot(rank), bytes) })
+        unsafe { std::slice::from_raw_parts(self.segment.slot(rank), bytes) }
     }
 
     /// The leader has read all contributions of the round.
@@ -97,8 +104,9 @@ impl Leaf {
         self.segment.set(Counter::Folded, self.round);
     }
 
-    /// The leader ends the round: the result, if there is one, is there.
-    pub fn done(&self) {
+    /// The leader ends the round: the result, if there is one, is there, and is of a message.
+    pub fn done(&self, message: u64) {
+        self.segment.set_message(Counter::Done, self.round, message);
         self.segment.set(Counter::Done, self.round);
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!   line 0: folded   line 1: done   (of the leader)
 //!   line 2+2i: arrived   line 3+2i: read   (of local rank i)
+//!   behind done and arrived, in their lines: of what message the last two rounds are
 //!   slots: one block for each local rank      results: two blocks
 //! ```
 //!
@@ -97,6 +98,23 @@ impl Segment {
     #[inline]
     pub fn set(&self, counter: Counter, round: u64) {
         self.counter(counter).store(round, Ordering::Release);
+    }
+
+    /// Behind a counter: what is known of the message of a round, see `struct fb_frame`. Of two rounds: a
+    /// rank may read the first when the leader has set the second.
+    fn message(&self, counter: Counter, round: u64) -> &AtomicU64 {
+        // SAFETY: in the counter's line.
+        unsafe { AtomicU64::from_ptr(self.counter(counter).as_ptr().add(1 + (round & 1) as usize)) }
+    }
+
+    /// Says of what message the round is that a counter is about to be set to.
+    pub fn set_message(&self, counter: Counter, round: u64, message: u64) {
+        self.message(counter, round).store(message, Ordering::Relaxed);
+    }
+
+    /// What was said of a round, to whoever has seen the counter set to it.
+    pub fn get_message(&self, counter: Counter, round: u64) -> u64 {
+        self.message(counter, round).load(Ordering::Relaxed)
     }
 
     /// Block of local rank `rank`'s contributions.

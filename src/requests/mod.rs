@@ -16,7 +16,7 @@ pub mod persistent;
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::SigSet;
 
 use crate::codec::Prepared;
-use crate::comm::Communicator;
+use crate::comm::{Communicator, out_of_step};
+use crate::group::Outcome;
 use crate::mpi::Mpi;
 
 /// Pause of the thread between two looks: short beside a computation that is worth overlapping, and
@@ -43,10 +44,13 @@ const PERSISTENT_TAGS: Range<c_int> = 16_384..32_767;
 /// A collective under way.
 struct Pending {
     communicator: Arc<Communicator>,
-    over: Arc<AtomicBool>,
+    over: Outcome,
     prepared: Prepared,
     request: Open,
 }
+
+/// The ranks are in different collectives.
+struct OutOfStep;
 
 /// A request that is not complete.
 #[derive(Clone, Copy)]
@@ -114,7 +118,7 @@ impl Requests {
         &'static self,
         mpi: &Mpi,
         communicator: Arc<Communicator>,
-        over: Arc<AtomicBool>,
+        over: Outcome,
         prepared: Prepared,
         request: Open,
     ) {
@@ -151,7 +155,8 @@ impl Requests {
             pause = (pause * 2).min(LONGEST_PAUSE);
             if self.any() {
                 used = Instant::now();
-                if self.pending.try_lock().is_ok_and(|pending| poll(&pending)) {
+                // Whoever waits sees what is out of step.
+                if self.pending.try_lock().is_ok_and(|pending| poll(&pending).unwrap_or(false)) {
                     pause = PAUSE;
                 }
             } else if used.elapsed() > LINGER {
@@ -167,16 +172,23 @@ impl Requests {
     pub fn progress(&self, mpi: &Mpi) -> (usize, bool) {
         // Somebody else is at it, perhaps this very thread, further up.
         let Ok(mut pending) = self.pending.try_lock() else { return (0, false) };
-        let moved = poll(&pending);
-        let is_over = |pending: &mut Pending| pending.over.load(Ordering::Acquire);
+        let moved = match poll(&pending) {
+            Ok(moved) => moved,
+            Err(OutOfStep) => out_of_step(mpi),
+        };
+        let is_over = |pending: &mut Pending| pending.over.get().is_some();
         let over: Vec<_> = pending.extract_if(.., is_over).collect();
         self.outstanding.store(pending.len(), Ordering::Release);
         drop(pending);
         let ended = over.len();
-        for Pending { prepared, request, .. } in over {
+        for Pending { prepared, request, over, .. } in over {
+            let outcome = over.get().copied().unwrap_or(Ok(()));
             // SAFETY: it is over; the program keeps its buffers until the request is.
-            let code = unsafe { prepared.finish(mpi) };
-            if code != 0 {
+            let code = unsafe { prepared.end(mpi, outcome) };
+            if outcome.is_err() {
+                // Its own communicator may have been freed.
+                mpi.handle_error(mpi.abi.comm_world, code);
+            } else if code != 0 {
                 log::error!("MPI could not unpack what a non-blocking collective brought");
             }
             let Open { tag, handle } = request;
@@ -192,7 +204,7 @@ impl Requests {
 }
 
 /// Polls the group of everything that is under way; says whether anything moved.
-fn poll(pending: &[Pending]) -> bool {
+fn poll(pending: &[Pending]) -> Result<bool, OutOfStep> {
     let mut moved = false;
     let mut last: Option<&Arc<Communicator>> = None;
     for pending in pending {
@@ -206,7 +218,10 @@ fn poll(pending: &[Pending]) -> bool {
             && let Some(folding) = folding.as_mut()
         {
             moved |= folding.group.poll(Instant::now);
+            if folding.group.is_out_of_step() {
+                return Err(OutOfStep);
+            }
         }
     }
-    moved
+    Ok(moved)
 }

@@ -13,6 +13,8 @@ pub struct Image {
     /// By member.
     members: Vec<Range<usize>>,
     bytes: usize,
+    /// Of all parts, without the gaps between members.
+    message: usize,
 }
 
 impl Image {
@@ -30,12 +32,18 @@ impl Image {
             }
             members.push(start..at);
         }
-        Self { parts, members, bytes: at.next_multiple_of(8) }
+        let message = parts.iter().map(Range::len).sum();
+        Self { parts, members, bytes: at.next_multiple_of(8), message }
     }
 
     /// Bytes in all.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Bytes that the ranks have in all.
+    pub fn message(&self) -> usize {
+        self.message
     }
 
     /// Where a rank's part lies.
@@ -64,5 +72,6 @@ mod tests {
         let image = Image::new(&layout, |rank| rank + 1);
         assert_eq!((image.part(0), image.part(2), image.part(1)), (0..1, 1..4, 8..10));
         assert_eq!((image.member(0), image.member(1), image.bytes()), (0..4, 8..10, 16));
+        assert_eq!(image.message(), 6);
     }
 }

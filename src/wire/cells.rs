@@ -5,7 +5,9 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::bindings::{FB_KIND_BROADCAST, FB_KIND_CONTRIBUTION, fb_cell, fb_control, fb_frame};
+use crate::bindings::{
+    FB_KIND_BROADCAST, FB_KIND_CONTRIBUTION, fb_cell, fb_control, fb_frame, fb_kind,
+};
 
 /// Where the cells are: a mapped BPF map, or plain memory in tests.
 ///
@@ -85,6 +87,23 @@ impl<M: Memory> Cells<M> {
         }
     }
 
+    /// Of a ready chunk: which kind of frame it came in (a result counts as a contribution), and of what
+    /// message it is, see `struct fb_frame`.
+    #[inline]
+    pub fn terms(&self, seq: u64) -> (fb_kind, u64) {
+        debug_assert!(self.is_ready(seq));
+        let cell = self.cell(seq);
+        // SAFETY: as in `result`.
+        unsafe { (fb_kind::from((*cell).kind), (*cell).message) }
+    }
+
+    /// Whether frames have come here that cannot be of the collectives that they were taken for.
+    pub fn out_of_step(&self) -> bool {
+        // SAFETY: as in `set_consumed`.
+        let mismatched = unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).mismatched) };
+        mismatched.load(Ordering::Relaxed) != 0
+    }
+
     /// Members whose contribution to chunk `seq` has been folded here, one bit each.
     pub fn arrived(&self, seq: u64) -> u64 {
         let cell = self.cell(seq);
@@ -139,6 +158,7 @@ impl<M: Memory> Cells<M> {
             (*cell).part = frame.length;
             (*cell).offset = frame.offset;
             (*cell).flags = frame.flags;
+            (*cell).message = frame.message;
             (*cell).fanned_out = 1;
             let data = (&raw mut (*cell).data).cast::<u8>();
             std::ptr::copy_nonoverlapping(payload.as_ptr(), data, payload.len());

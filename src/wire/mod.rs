@@ -18,12 +18,14 @@
 mod buffers;
 pub mod cells;
 mod check;
+mod mismatch;
 mod shards;
 pub mod socket;
 mod transfer;
 
 pub use buffers::Buffers;
-pub use transfer::{Kind, Part, Transfer};
+pub use mismatch::Mismatch;
+pub use transfer::{Kind, Over, Part, Transfer};
 
 use transfer::Flights;
 
@@ -125,6 +127,8 @@ pub struct Wire<M, F, B> {
     parting: Option<u64>,
     /// Times something was asked for again.
     pub asked: u64,
+    /// Set once nothing more can come of it all ([`Mismatch::OutOfStep`]).
+    pub out_of_step: bool,
 }
 
 impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
@@ -148,6 +152,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             outbox: Vec::new(),
             parting: None,
             asked: 0,
+            out_of_step: false,
         }
     }
 

@@ -16,7 +16,7 @@ use std::ops::Range;
 use super::cells::Memory;
 use super::check::sealed;
 use super::transfer::{Awaited, Coming, Flights, Transfer};
-use super::{Buffers, Fabric, Wire};
+use super::{Buffers, Fabric, Mismatch, Wire};
 use crate::bindings as b;
 
 /// Chunks of a transfer that are under way together, and where they are in the group's sequence: first
@@ -173,7 +173,8 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
                 let seq = stripe.piece(self.identity.me, row);
                 let length = payload.len() as u16;
                 let kind = b::FB_KIND_PIECE;
-                let frame = b::fb_frame { seq, target: to, length, ..self.frame(kind) };
+                let message = transfer.message;
+                let frame = b::fb_frame { seq, target: to, length, message, ..self.frame(kind) };
                 (sealed(frame, payload), payload)
             })
             .collect();
@@ -195,7 +196,9 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             let (seq, consumed) = (stripe.broadcast(chunk), stripe.consumed);
             let length = payload.len() as u16;
             let kind = b::FB_KIND_BROADCAST;
-            let frame = b::fb_frame { seq, consumed, target: me, length, ..self.frame(kind) };
+            let message = transfer.message;
+            let frame =
+                b::fb_frame { seq, consumed, target: me, length, message, ..self.frame(kind) };
             self.cells.post_broadcast(&frame, payload);
             frames.push(frame);
         }
@@ -251,7 +254,8 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             if stripe.root.is_none() {
                 self.saw_cleared(stripe.consumed);
             }
-            self.publish(&transfer, &stripe, &flight.buffers);
+            let told = flight.mismatch.map_or(transfer.message, Mismatch::word);
+            self.publish(&transfer.of(told), &stripe, &flight.buffers);
         }
     }
 

@@ -8,7 +8,7 @@ use super::buffers::Buffers;
 use super::cells::Memory;
 use super::check::sealed;
 use super::shards::{self, Stripe};
-use super::{Algorithm, Fabric, IN_FLIGHT, Wire};
+use super::{Algorithm, Fabric, IN_FLIGHT, Mismatch, Wire};
 use crate::bindings as b;
 
 /// What a transfer does. `root` is a member.
@@ -68,6 +68,8 @@ pub struct Transfer {
     bytes: usize,
     /// Index of the first chunk in the message that this is a part of.
     first: usize,
+    /// What its frames say of the whole message, see `struct fb_frame`.
+    pub(super) message: u64,
 }
 
 impl Transfer {
@@ -85,7 +87,14 @@ impl Transfer {
             Kind::Broadcast(_) => (0, 0),
             Kind::GatherToAll(_) | Kind::GatherToRoot(..) => (b::FB_OP_PLACE as u8, 0),
         };
-        Self { kind, op, element, algorithm: Algorithm::Star, bytes, first }
+        let message = bytes as u64;
+        Self { kind, op, element, algorithm: Algorithm::Star, bytes, first, message }
+    }
+
+    /// The whole message, if this is a part of it: its bytes, and `FB_MISMATCHED` if ranks of this host
+    /// do not agree on them.
+    pub fn of(self, message: u64) -> Self {
+        Self { message, ..self }
     }
 
     /// How a fold to all goes, or, of shards, a broadcast; alike on all members.
@@ -119,6 +128,15 @@ pub(super) struct Flight<B> {
     /// result takes its place.
     pub(super) stripes: Vec<Stripe>,
     pub(super) stash: Vec<Vec<u8>>,
+    pub(super) mismatch: Option<Mismatch>,
+}
+
+/// A transfer that is over.
+pub struct Over<B> {
+    /// Its memory. What has come is in it, unless there is a mismatch.
+    pub buffers: B,
+    /// The members did not agree on it.
+    pub mismatch: Option<Mismatch>,
 }
 
 impl<B> Flight<B> {
@@ -181,8 +199,17 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         let chunks = transfer.chunks(usize::from(self.identity.chunk_bytes));
         let by_shards = transfer.is_by_shards(self.identity.members, self.cells.window());
         let (stripes, stash) = (Vec::new(), Vec::new());
-        let flight =
-            Flight { transfer, buffers, started: 0, chunks, awaited: 0, by_shards, stripes, stash };
+        let flight = Flight {
+            transfer,
+            buffers,
+            started: 0,
+            chunks,
+            awaited: 0,
+            by_shards,
+            stripes,
+            stash,
+            mismatch: None,
+        };
         self.flights.queue.push_back(flight);
     }
 
@@ -197,12 +224,13 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     }
 
     /// Takes the oldest transfer, if it is over on this member.
-    pub fn take_over(&mut self) -> Option<B> {
+    pub fn take_over(&mut self) -> Option<Over<B>> {
         if !self.has_over() {
             return None;
         }
         self.flights.first += 1;
-        self.flights.queue.pop_front().map(|flight| flight.buffers)
+        let Flight { buffers, mismatch, .. } = self.flights.queue.pop_front()?;
+        Some(Over { buffers, mismatch })
     }
 
     /// Does what can be done now; says whether anything moved. `now` is asked for only if nothing did.
@@ -305,7 +333,19 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         let Part { offset, extent } = transfer.kind.part().unwrap_or(Part { offset: 0, extent: 0 });
         let (op, type_, flags) = (transfer.op, transfer.element, flags as u8);
         let length = self.range(transfer, chunk).len() as u16;
-        b::fb_frame { seq, target, op, type_, flags, length, offset, extent, ..self.frame(kind) }
+        let message = transfer.message;
+        b::fb_frame {
+            seq,
+            target,
+            op,
+            type_,
+            flags,
+            length,
+            offset,
+            extent,
+            message,
+            ..self.frame(kind)
+        }
     }
 
     fn start_chunk(&mut self, transfer: &Transfer, seq: u64, chunk: usize) {
@@ -391,13 +431,19 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             }
             let flight = flights.get(number).expect("it is waited for");
             let transfer = flight.transfer;
+            let mismatch = self.mismatch(seq, flight, what);
+            flight.mismatch = flight.mismatch.or(mismatch);
+            if mismatch == Some(Mismatch::OutOfStep) {
+                self.out_of_step = true;
+                break;
+            }
             if let Coming::Piece(source) = what {
                 self.take_piece(&mut flights, awaited, source);
             } else {
                 let range = self.range(&transfer, chunk);
                 let length = transfer.kind.part().map_or(range.len(), |p| usize::from(p.extent));
                 let (data, cleared) = self.cells.result(seq, length);
-                if what == Coming::Chunk {
+                if what == Coming::Chunk && mismatch.is_none() {
                     flight.buffers.write(range.start, data);
                 }
                 if transfer.kind.is_to_all() {
@@ -414,6 +460,24 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         moved
     }
 
+    /// Whether what came is of another message than ours.
+    #[inline]
+    fn mismatch(&self, seq: u64, flight: &Flight<B>, what: Coming) -> Option<Mismatch> {
+        let kind = match (what, flight.transfer.kind) {
+            (Coming::Piece(_), _) => b::FB_KIND_PIECE,
+            (Coming::Word, _) | (_, Kind::Broadcast(_)) => b::FB_KIND_BROADCAST,
+            _ if flight.by_shards => b::FB_KIND_BROADCAST,
+            _ => b::FB_KIND_CONTRIBUTION,
+        };
+        let message = flight.transfer.message;
+        let (came, elsewhere) = self.cells.terms(seq);
+        if came == kind && elsewhere == message {
+            return None;
+        }
+        let most = u64::from(self.identity.chunk_bytes);
+        Some(Mismatch::of(message, elsewhere, came == kind, most))
+    }
+
     /// How much has come of what is waited for, in whatever order.
     fn come(&self) -> usize {
         let awaited = self.flights.awaited.iter();
@@ -423,6 +487,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     /// Asks for every chunk that has not come. A frame is 106 bytes without its payload, so asking
     /// for the lot costs little, and waiting for one after the other would cost a lot.
     fn ask_for_missing(&mut self) {
+        self.out_of_step |= self.cells.out_of_step();
         let mut flights = std::mem::take(&mut self.flights);
         for at in 0..flights.awaited.len() {
             let awaited = flights.awaited[at];

@@ -185,7 +185,8 @@ fn frame_bytes(frame: &b::fb_frame, payload: &[u8]) -> Vec<u8> {
     bytes.extend(frame.extent.to_ne_bytes());
     bytes.extend(frame.reserved_2.to_ne_bytes());
     bytes.extend(frame.check.to_ne_bytes());
-    frame.reserved_8.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
+    bytes.extend(frame.message.to_ne_bytes());
+    bytes.extend(frame.reserved_8.to_ne_bytes());
     assert_eq!(bytes.len(), b::FB_FRAME_BYTES as usize);
     if frame.check == 0 {
         let own = &payload[..payload.len().min(frame.length.into())];

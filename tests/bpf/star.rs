@@ -1,11 +1,13 @@
 //! A star fold: contributions in, the result out, and what else may come.
 
+use std::mem::offset_of;
+
 use foldback::bindings as b;
 
 use crate::host::{Chunk, Host, SUM, TC_NEXT, TC_REDIRECT, TC_TAKEN, WINDOW, XDP_DROP, ints};
 use crate::kernel::Verdict;
 use crate::namespace::{Peer, in_namespace};
-use crate::packet::Packet;
+use crate::packet::{OUTER_BYTES, Packet};
 
 /// Payload bytes of a cell.
 pub fn data(cell: &b::fb_cell, length: usize) -> Vec<u8> {
@@ -217,25 +219,54 @@ fn a_frame_beyond_the_window_is_dropped_and_its_cell_left_alone() {
     });
 }
 
+/// Makes a packet for a host.
+type Spoilt = fn(&Host) -> Packet;
+
 #[test]
-fn a_contribution_unlike_the_others_is_dropped() {
+fn a_contribution_unlike_the_others_is_not_folded_and_all_are_told() {
+    in_namespace(|| {
+        let of = |packet: Packet, message| packet.with(|p| p.frame.message = message);
+        let spoiled: [(&str, Spoilt, u64); 5] = [
+            ("op", |h| h.contribution(2, Chunk { op: b::FB_OP_MIN as u8, ..SUM }, &[1; 8]), 8),
+            ("type", |h| h.contribution(2, Chunk { element: 5, ..SUM }, &[1; 8]), 8),
+            ("length", |h| h.contribution(2, SUM, &[1; 4]), 4),
+            ("more in all", |h| h.contribution(2, SUM, &[1; 8]), 800),
+            ("nothing", |h| h.contribution(2, SUM, &[]), 0),
+        ];
+        for (what, packet, message) in spoiled {
+            let host = Host::new(3, 0);
+            taken(&host.ingress(&of(host.contribution(1, SUM, &ints(&[1, 2])), 8)));
+            host.counted();
+            taken(&host.ingress(&of(packet(&host), message)));
+            let counted = "contributions_folded 1, drop_mismatch 1, frames_in 1";
+            assert_eq!(host.counted(), counted, "{what}");
+            let cell = host.cell(1);
+            assert_eq!((cell.arrived, data(&cell, 8)), (0b110, ints(&[1, 2])), "{what}");
+            let all = message.max(8) | b::FB_MISMATCHED;
+            assert_eq!((cell.message, host.control().mismatched), (all, 0), "{what}");
+            let own = of(host.contribution(0, SUM, &ints(&[1, 2])), 8);
+            let (peer, last) = (Peer::listen(), host.egress(&own));
+            for packet in peer.frames(1).iter().chain([&last.packet]) {
+                let at = OUTER_BYTES + offset_of!(b::fb_frame, message);
+                assert_eq!(packet[at..at + 8], all.to_ne_bytes(), "{what}");
+            }
+            assert_eq!(host.cell(1).ready, 1, "{what}");
+        }
+    });
+}
+
+/// Then the program's ranks are in different collectives.
+#[test]
+fn what_cannot_be_of_the_same_collective_is_noted() {
     in_namespace(|| {
         let host = Host::new(3, 0);
         taken(&host.ingress(&host.contribution(1, SUM, &ints(&[1, 2]))));
         host.counted();
-        let spoiled: [(&str, Packet); 5] = [
-            ("op", host.contribution(2, Chunk { op: b::FB_OP_MIN as u8, ..SUM }, &ints(&[1, 2]))),
-            ("type", host.contribution(2, Chunk { element: 5, ..SUM }, &ints(&[1, 2]))),
-            ("length", host.contribution(2, SUM, &ints(&[1]))),
-            ("to all", host.contribution(2, Chunk { flags: 0, ..SUM }, &ints(&[1, 2]))),
-            ("nothing", host.contribution(2, SUM, &[])),
-        ];
-        for (what, packet) in spoiled {
-            taken(&host.ingress(&packet));
-            assert_eq!(host.counted(), "drop_mismatch 1, frames_in 1", "{what}");
-        }
+        taken(&host.ingress(&host.contribution(2, Chunk { flags: 0, ..SUM }, &ints(&[1, 2]))));
+        assert_eq!(host.counted(), "drop_mismatch 1, frames_in 1");
         let cell = host.cell(1);
         assert_eq!((cell.arrived, data(&cell, 8)), (0b10, ints(&[1, 2])));
+        assert_eq!((cell.message, host.control().mismatched), (0, 1));
     });
 }
 
@@ -267,6 +298,20 @@ fn a_result_is_deposited_where_the_contribution_was_posted() {
         taken(&host.ingress(&host.result(0, result, &ints(&[0, 0]))));
         assert_eq!(host.counted(), "duplicates 1, frames_in 1");
         assert_eq!(data(&host.cell(1), 8), ints(&[7, 9]), "the first one stays");
+    });
+}
+
+/// Of contributions that differ.
+#[test]
+fn a_result_that_says_so_is_taken_whatever_was_posted() {
+    in_namespace(|| {
+        let host = Host::new(3, 2);
+        host.post(SUM, &ints(&[4]));
+        let told = 8 | b::FB_MISMATCHED;
+        let result = host.result(0, SUM, &ints(&[1, 2])).with(|p| p.frame.message = told);
+        taken(&host.ingress(&result));
+        assert_eq!(host.counted(), "deposited 1, frames_in 1");
+        assert_eq!((host.cell(1).ready, host.cell(1).message), (1, told));
     });
 }
 

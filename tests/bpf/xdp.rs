@@ -116,7 +116,10 @@ fn stale_early_and_unlike_frames_are_dropped() {
         for (packet, counted) in [
             (host.contribution(2, at(1), &ints(&[1])), "drop_stale 1, frames_in 1"),
             (host.contribution(2, at(17), &ints(&[1])), "drop_window 1, frames_in 1"),
-            (host.contribution(2, at(9), &ints(&[1, 2])), "drop_mismatch 1, frames_in 1"),
+            (
+                host.contribution(2, Chunk { flags: 0, ..at(9) }, &ints(&[1])),
+                "drop_mismatch 1, frames_in 1",
+            ),
         ] {
             assert_eq!(host.xdp(&packet).code, XDP_DROP);
             assert_eq!(host.counted(), counted);

@@ -95,6 +95,19 @@ fn made_up_for(mpi: Mpi) {
     folded.assert_prints("makeup: all ok");
 }
 
+/// Ranks that do not agree on the length of a message are told, and go on; if there is no going on, the job
+/// ends.
+fn of_different_lengths(mpi: Mpi) {
+    for (hosts, ranks) in [(HOSTS + 1, 1), (HOSTS, 2)] {
+        let told = Job::new(mpi, hosts).ranks_per_host(ranks).run("lengths", &[]);
+        told.assert_prints("lengths: 50 calls ok");
+        told.assert_folded(&["Bcast", "Reduce", "Allreduce", "Allgather", "Gather", "Scatter"]);
+    }
+    let job = Job::new(mpi, HOSTS + 1).env("FOLDBACK_MAX_BYTES", "1048576");
+    let said = job.run_to_failure("lengths", &["--long"]);
+    assert!(!said.contains("no progress") && !said.contains("went on"), "{said}");
+}
+
 /// Arguments as odd as MPI allows on one rank; what some MPI does not do by itself too, where it is folded.
 fn odd(mpi: Mpi) {
     let without = Job::new(mpi, HOSTS).option(&["--off"]).run("odd", &[]);
@@ -146,6 +159,7 @@ macro_rules! families {
                 errors(Mpi::$mpi);
                 made_up_for(Mpi::$mpi);
                 odd(Mpi::$mpi);
+                of_different_lengths(Mpi::$mpi);
                 under_way(Mpi::$mpi);
             }
         )*

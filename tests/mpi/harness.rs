@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -198,6 +198,19 @@ impl Job {
         self
     }
 
+    /// Runs the program, which must fail, and not for want of time. Returns what was said.
+    pub fn run_to_failure(mut self, name: &str, arguments: &[&str]) -> String {
+        let program = program(self.mpi, name);
+        self.command.args(["--timeout", &self.timeout.to_string(), "--"]).arg(program);
+        self.command.args(arguments);
+        let limit = Duration::from_secs(self.timeout) + GRACE;
+        let (status, stdout, stderr) = finish(&mut self.command, limit);
+        let said = format!("{stdout}\n{stderr}");
+        assert!(!status.success(), "{said}");
+        assert!(!said.contains("takes longer than its --timeout"), "{said}");
+        said
+    }
+
     /// Runs the program, which must succeed.
     pub fn run(self, name: &str, arguments: &[&str]) -> Outcome {
         let program = program(self.mpi, name);
@@ -233,6 +246,13 @@ fn copy(file: &Path, directory: &Path) -> PathBuf {
 
 /// Runs a command that must succeed within a time. Returns what it wrote.
 pub fn succeed(command: &mut Command, limit: Duration) -> (String, String) {
+    let (status, stdout, stderr) = finish(command, limit);
+    assert!(status.success(), "{command:?}: {status}\n{stdout}\n{stderr}");
+    (stdout, stderr)
+}
+
+/// Runs a command that must end within a time. Returns how, and what it wrote.
+fn finish(command: &mut Command, limit: Duration) -> (ExitStatus, String, String) {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -244,8 +264,7 @@ pub fn succeed(command: &mut Command, limit: Duration) -> (String, String) {
     let status = wait(&mut child, limit);
     let (stdout, stderr) = (stdout.join().unwrap(), stderr.join().unwrap());
     match status {
-        Some(status) if status.success() => (stdout, stderr),
-        Some(status) => panic!("{command:?}: {status}\n{stdout}\n{stderr}"),
+        Some(status) => (status, stdout, stderr),
         None => panic!("{command:?}: still running after {limit:?}\n{stdout}\n{stderr}"),
     }
 }
