@@ -124,6 +124,30 @@ static __always_inline int fb_is_for_us(const struct fb_frame *frame, const stru
 		frame->flags == FB_FLAG_DIRECT);
 }
 
+static __always_inline volatile __u64 *fb_mac_of(struct fb_group *group, __u8 member)
+{
+	return &group->member[member & (FB_MAX_MEMBERS - 1)].mac;
+}
+
+/* Whether the member has said HELLO. */
+static __always_inline int fb_is_heard(struct fb_group *group, __u8 member)
+{
+	return *fb_mac_of(group, member) != 0;
+}
+
+/* Keeps the MAC address that a sound frame of a member's came from, since a bond, or a virtual
+ * machine that moves, takes another in mid-run. Super-frames teach nothing: whoever misses what was
+ * sent to its old address asks for it, by a frame of its own. */
+static __always_inline void fb_learn(const struct fb_context *c, const struct fb_headers *headers)
+{
+	volatile __u64 *mac = fb_mac_of(c->group, c->frame->source);
+	__u64 from = 0;
+
+	__builtin_memcpy(&from, headers->eth.h_source, ETH_ALEN);
+	if (from && *mac != from)
+		*mac = from;
+}
+
 /* Judges a packet from the wire, whose group is known; -1, and counted, if it is not from a
  * member's address to this host's, or no sense can be made of it here (`sound`: of the headers).
  * A member that has not said HELLO can have nothing else to say: its host's programs did not know
@@ -132,7 +156,7 @@ static __always_inline int fb_admit(const struct fb_headers *headers, struct fb_
 				    int sound)
 {
 	const struct fb_frame *frame = c->frame;
-	const struct fb_group *group = c->group;
+	struct fb_group *group = c->group;
 	__u8 source = frame->source & (FB_MAX_MEMBERS - 1),
 	     self = group->self & (FB_MAX_MEMBERS - 1);
 
@@ -142,8 +166,7 @@ static __always_inline int fb_admit(const struct fb_headers *headers, struct fb_
 	}
 	if (group->member[source].address != headers->ip.saddr ||
 	    group->member[self].address != headers->ip.daddr || source == self ||
-	    (frame->kind != FB_KIND_HELLO &&
-	     !*(volatile const __u64 *)&group->member[source].mac)) {
+	    (frame->kind != FB_KIND_HELLO && !fb_is_heard(group, source))) {
 		c->counters->drop_stranger++;
 		return -1;
 	}

@@ -23,8 +23,8 @@ enum {
 struct fb_member {
 	__be32 address;
 	__u32 reserved;
-	/* MAC address towards the member in the first 6 bytes, learnt from its HELLO; all 0: none
-	 * yet. One word, so that it is replaced at once. */
+	/* MAC address towards the member in the first 6 bytes, learnt from its HELLO, and then from
+	 * whatever comes from it; all 0: none yet. One word, so that it is replaced at once. */
 	__u64 mac;
 };
 

@@ -14,15 +14,6 @@ enum {
 	FB_TC_TAKEN = TC_ACT_SHOT,
 };
 
-/* A full barrier of one store: the member's address is read by senders on other CPUs. */
-static __always_inline __u64 fb_mac_word(const __u8 *mac)
-{
-	__u64 word = 0;
-
-	__builtin_memcpy(&word, mac, ETH_ALEN);
-	return word;
-}
-
 /* Makes `headers`, those of the packet in hand, those of a packet of `bytes` bytes from this host
  * to nobody yet. */
 static __always_inline void fb_fill_headers(struct fb_headers *headers, __u32 bytes,
@@ -140,6 +131,8 @@ static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *
 
 	if (fb_enter_cell(packet, c, !egress))
 		return FB_TC_TAKEN;
+	if (!egress)
+		fb_learn(c, headers);
 	switch (c->frame->kind) {
 	case FB_KIND_CONTRIBUTION:
 		fb_contribute(c, 1, &reply);
@@ -222,17 +215,14 @@ static __always_inline int fb_tc_headers(struct __sk_buff *skb, struct fb_header
 }
 
 /* A HELLO: its sender's frames arrive, and its MAC address is known from now on. The first one
- * counts: whoever repeats it later, from elsewhere, moves nothing. */
+ * counts; a later one has nothing to say. */
 static __always_inline void fb_hello(const struct fb_packet *packet, struct fb_context *c,
 				     const struct fb_headers *headers)
 {
-	__u8 source = c->frame->source & (FB_MAX_MEMBERS - 1);
-	volatile __u64 *mac = &c->group->member[source].mac;
-
-	if (*mac || fb_find_cell(c) || fb_receive(packet, c, 1))
+	if (fb_is_heard(c->group, c->frame->source) || fb_find_cell(c) || fb_receive(packet, c, 1))
 		return;
-	*mac = fb_mac_word(headers->eth.h_source);
-	__sync_fetch_and_or(&c->control->heard, 1ULL << source);
+	fb_learn(c, headers);
+	__sync_fetch_and_or(&c->control->heard, 1ULL << c->frame->source);
 }
 
 /* Frames from the wire. */

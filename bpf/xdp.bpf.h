@@ -33,6 +33,7 @@ static __always_inline int fb_xdp(struct xdp_md *xdp)
 		return XDP_PASS;
 	if (fb_receive_locked(&packet, &c, 1))
 		return XDP_DROP;
+	fb_learn(&c, &headers);
 	if (frame.kind == FB_KIND_CONTRIBUTION)
 		fb_contribute(&c, 0, &reply);
 	else

@@ -18,7 +18,7 @@ use foldback::wire::cells::{Cells, Mapped};
 use foldback::wire::socket::SocketPool;
 use foldback::wire::{Algorithm, Identity, Kind, Transfer, Wire};
 use reference::{Rng, element_bytes, fold_all};
-use world::{Meeting, PATIENCE, address, ip, run_hosts, tc};
+use world::{Bridge, Meeting, PATIENCE, address, ip, run_hosts, tc};
 
 const HOSTS: u8 = 3;
 const TRANSFERS: u64 = 200;
@@ -103,7 +103,27 @@ fn held() -> Vec<String> {
         .collect()
 }
 
-fn host(me: u8, meeting: &Meeting, options: &Options, hooks: &[Hook], tc: Tc, by: Algorithm) {
+/// What hosts run by, and what is to be seen of it.
+#[derive(Clone, Debug)]
+struct Setting {
+    options: Options,
+    hooks: &'static [Hook],
+    tc: Tc,
+    by: Algorithm,
+    /// Each host's MAC address is another now and then.
+    moving: bool,
+}
+
+/// Gives this host another MAC address, which its neighbours hear of by a gratuitous ARP, and lets
+/// nothing come to what it had before.
+fn move_away(me: u8, bridge: &Bridge, number: u64) {
+    fs::write("/proc/sys/net/ipv4/conf/all/arp_notify", "1").expect("it can be set");
+    bridge.forget(me);
+    ip(&format!("link set eth0 address 02:00:00:00:{me:02x}:{:02x}", number % 256));
+}
+
+fn host(me: u8, meeting: &Meeting, bridge: &Bridge, setting: &Setting) {
+    let Setting { options, hooks, tc, by, moving } = setting.clone();
     let agent = Embedded::start(options.clone()).expect("the agent starts");
     let client = Client::connect(&agent.address()).expect("it answers");
     let members: Vec<Ipv4Addr> = (0..HOSTS).map(address).collect();
@@ -140,6 +160,9 @@ fn host(me: u8, meeting: &Meeting, options: &Options, hooks: &[Hook], tc: Tc, by
 
     for number in 0..TRANSFERS {
         let plan = plan(number);
+        if moving && number % 20 == 5 * u64::from(me) {
+            move_away(me, bridge, number);
+        }
         let data = match plan.kind {
             Kind::Broadcast(root) if root != me => vec![0xee; plan.bytes],
             _ => contribution(number, &plan, me),
@@ -190,57 +213,78 @@ fn check_counters(counted: &b::fb_counters, by: Algorithm) {
     assert_eq!(dropped, 0, "{counted:?}");
 }
 
-fn run(options: Options, hooks: &'static [Hook], tc: Tc, by: Algorithm) {
+fn run(setting: Setting) {
     // One at a time: six hosts that poll would only be in each other's way.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    run_hosts(HOSTS, move |me, meeting| host(me, meeting, &options, hooks, tc, by));
+    run_hosts(HOSTS, move |me, meeting, bridge| host(me, meeting, bridge, &setting));
 }
 
 fn usual_tc() -> Tc {
     if has_tcx() { Tc::Tcx } else { Tc::Clsact }
 }
 
+/// TC alone, or XDP in front of it.
+fn by(hook: HookChoice, by: Algorithm) -> Setting {
+    let hooks: &[Hook] = match hook {
+        HookChoice::Tc => &[Hook::TcIngress],
+        _ => &[Hook::XdpNative, Hook::XdpGeneric],
+    };
+    let options = Options { hook, ..Options::default() };
+    Setting { options, hooks, tc: usual_tc(), by, moving: false }
+}
+
 #[test]
 fn hosts_fold_by_tc() {
-    let options = Options { hook: HookChoice::Tc, ..Options::default() };
-    run(options, &[Hook::TcIngress], usual_tc(), Algorithm::Star);
+    run(by(HookChoice::Tc, Algorithm::Star));
 }
 
 #[test]
 fn hosts_fold_by_xdp() {
-    let options = Options { hook: HookChoice::Xdp, ..Options::default() };
-    run(options, &[Hook::XdpNative, Hook::XdpGeneric], usual_tc(), Algorithm::Star);
+    run(by(HookChoice::Xdp, Algorithm::Star));
 }
 
 #[test]
 fn hosts_fold_by_tc_attached_the_old_way() {
-    let options = Options { hook: HookChoice::Tc, force_clsact: true, ..Options::default() };
-    run(options, &[Hook::TcIngress], Tc::Clsact, Algorithm::Star);
+    let setting = by(HookChoice::Tc, Algorithm::Star);
+    let options = Options { force_clsact: true, ..setting.options };
+    run(Setting { options, tc: Tc::Clsact, ..setting });
 }
 
 #[test]
 fn hosts_fold_directly_by_tc() {
-    let options = Options { hook: HookChoice::Tc, ..Options::default() };
-    run(options, &[Hook::TcIngress], usual_tc(), Algorithm::Direct);
+    run(by(HookChoice::Tc, Algorithm::Direct));
 }
 
 #[test]
 fn hosts_fold_directly_by_xdp() {
-    let options = Options { hook: HookChoice::Xdp, ..Options::default() };
-    run(options, &[Hook::XdpNative, Hook::XdpGeneric], usual_tc(), Algorithm::Direct);
+    run(by(HookChoice::Xdp, Algorithm::Direct));
 }
 
 /// Long messages leave as super-frames, which arrive whole: between namespaces nothing cuts them up.
 #[test]
 fn hosts_fold_by_shards_by_tc() {
-    let options = Options { hook: HookChoice::Tc, ..Options::default() };
-    run(options, &[Hook::TcIngress], usual_tc(), Algorithm::Shards);
+    run(by(HookChoice::Tc, Algorithm::Shards));
 }
 
 /// In front of XDP they are cut up.
 #[test]
 fn hosts_fold_by_shards_by_xdp() {
-    let options = Options { hook: HookChoice::Xdp, ..Options::default() };
-    run(options, &[Hook::XdpNative, Hook::XdpGeneric], usual_tc(), Algorithm::Shards);
+    run(by(HookChoice::Xdp, Algorithm::Shards));
+}
+
+/// A bond fails over, a virtual machine moves.
+#[test]
+fn hosts_fold_while_their_mac_addresses_change() {
+    run(Setting { moving: true, ..by(HookChoice::Tc, Algorithm::Star) });
+}
+
+#[test]
+fn hosts_fold_directly_while_their_mac_addresses_change() {
+    run(Setting { moving: true, ..by(HookChoice::Xdp, Algorithm::Direct) });
+}
+
+#[test]
+fn hosts_fold_by_shards_while_their_mac_addresses_change() {
+    run(Setting { moving: true, ..by(HookChoice::Tc, Algorithm::Shards) });
 }

@@ -4,7 +4,7 @@ use foldback::bindings as b;
 
 use crate::host::{
     Chunk, Host, SUM, TC_NEXT, TC_TAKEN, WINDOW, XDP_DROP, XDP_PASS, address, counted_for_none,
-    ints, mac_word,
+    ints, mac, mac_word,
 };
 use crate::kernel::{Hook, Kernel};
 use crate::namespace::{V0, in_namespace};
@@ -221,11 +221,57 @@ fn a_hello_tells_where_its_sender_is() {
         assert_eq!(host.control().heard, 0b100);
 
         host.ingress(&host.hello(0));
-        let moved = host.hello(2).with(|p| p.from_mac = crate::host::mac(40));
+        let moved = host.hello(2).with(|p| p.from_mac = mac(40));
         host.ingress(&moved);
         assert_eq!([member(0), member(2)], [mac_word(0), mac_word(2)], "the first one counts");
         assert_eq!(host.control().heard, 0b101);
         assert_eq!(host.counted(), "frames_in 3");
+    });
+}
+
+/// A bond fails over, a virtual machine moves: the next sound frame tells, of whatever kind and at
+/// either hook, and what it calls for goes there.
+#[test]
+fn a_member_is_where_its_latest_frame_came_from() {
+    in_namespace(|| {
+        let host = Host::new(3, 0);
+        let mac_of = |index: usize| host.kernel.group(host.token).member[index].mac;
+        let theirs = |seq| Chunk { seq, target: 1, ..SUM };
+        host.post(theirs(6), &ints(&[1]));
+        let frames = [
+            host.contribution(1, Chunk { seq: 2, ..SUM }, &ints(&[1])),
+            host.broadcast(1, theirs(3), &ints(&[1])),
+            host.piece(1, Chunk { seq: 4, flags: 0, ..SUM }, &ints(&[1])),
+            host.result(1, theirs(6), &ints(&[1])),
+            // Of a chunk that is past, and from an address that was the sender's before.
+            host.broadcast(1, theirs(3), &ints(&[1])),
+        ];
+        for (at, packet) in (40..).zip(&frames) {
+            let moved = packet.clone().with(|p| p.from_mac = mac(at));
+            assert_eq!(host.ingress(&moved).code, TC_TAKEN);
+            assert_eq!(mac_of(1), mac_word(at), "{packet:?}");
+            assert_eq!(host.xdp(packet).code, XDP_DROP);
+            assert_eq!(mac_of(1), mac_word(1), "{packet:?}, XDP");
+        }
+        for packet in &frames {
+            for spoil in [
+                |p: &mut Packet| p.frame.consumed ^= 1,
+                |p: &mut Packet| p.ip.from = address(2),
+                |p: &mut Packet| p.frame.token ^= 1,
+                |p: &mut Packet| p.frame.reserved = 1,
+                |p: &mut Packet| p.from_mac = [0; 6],
+            ] {
+                let forged = packet.clone().sealed().with(|p| p.from_mac = mac(50)).with(spoil);
+                host.ingress(&forged);
+                host.xdp(&forged);
+                assert_eq!(mac_of(1), mac_word(1), "{forged:?}");
+            }
+        }
+
+        host.post(theirs(7), &ints(&[1]));
+        let asked = host.pull(1, theirs(7)).with(|p| p.from_mac = mac(60));
+        let answer = host.ingress(&asked).packet;
+        assert_eq!((&answer[..6], mac_of(1)), (&mac(60)[..], mac_word(60)));
     });
 }
 

@@ -29,10 +29,11 @@ pub fn address(host: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 66, 0, 1 + host)
 }
 
-/// Runs `host` in `count` namespaces at once, each in a thread of its own.
-pub fn run_hosts(count: u8, host: impl Fn(u8, &Meeting) + Send + Sync + 'static) {
+/// Runs `host` in `count` namespaces at once, each in a thread of its own, with the bridge between
+/// them.
+pub fn run_hosts(count: u8, host: impl Fn(u8, &Meeting, &Bridge) + Send + Sync + 'static) {
     assert!(geteuid().is_root(), "this test needs root: it makes network namespaces and loads BPF");
-    let bridge = bridge();
+    let bridge = Bridge::new();
     let meeting = Arc::new(Meeting::new(count));
     let host = Arc::new(host);
     let (finished, hosts) = channel();
@@ -43,7 +44,7 @@ pub fn run_hosts(count: u8, host: impl Fn(u8, &Meeting) + Send + Sync + 'static)
             let leaving = Leaving(&meeting);
             unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
             plug_in(index, &bridge);
-            host(index, &meeting);
+            host(index, &meeting, &bridge);
             std::mem::forget(leaving);
         };
         let body = move || {
@@ -64,33 +65,52 @@ pub fn run_hosts(count: u8, host: impl Fn(u8, &Meeting) + Send + Sync + 'static)
     }
 }
 
-/// Asks for a cable to a host, by its number and a thread in its namespace; answered when it is
-/// there.
-type Cable = (u8, i32, Sender<()>);
+/// The bridge, a thread in a namespace that runs what it is given. It lasts as long as this.
+#[derive(Clone)]
+pub struct Bridge(Sender<Order>);
 
-/// Makes the bridge. It lasts until nobody can ask for cables any more.
-fn bridge() -> Sender<Cable> {
-    let (cables, wanted): (_, Receiver<Cable>) = channel();
-    thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
-        without_ipv6();
-        ip("link add br0 type bridge forward_delay 0");
-        ip("link set br0 up");
-        for (host, thread, done) in wanted {
-            ip(&format!("link add p{host} type veth peer name eth0 netns {thread}"));
-            ip(&format!("link set p{host} master br0"));
-            ip(&format!("link set p{host} up"));
+type Order = Box<dyn FnOnce() + Send>;
+
+impl Bridge {
+    fn new() -> Self {
+        let (orders, work): (_, Receiver<Order>) = channel();
+        thread::spawn(move || {
+            unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
+            without_ipv6();
+            ip("link add br0 type bridge forward_delay 0");
+            ip("link set br0 up");
+            work.into_iter().for_each(|order| order());
+        });
+        Self(orders)
+    }
+
+    /// Runs `commands` of iproute2's `ip` at the bridge, and waits until it has.
+    fn run(&self, commands: Vec<String>) {
+        let (done, over) = channel();
+        let order = move || {
+            commands.iter().for_each(|command| drop(ip(command)));
             let _ = done.send(());
-        }
-    });
-    cables
+        };
+        self.0.send(Box::new(order)).expect("there is a bridge");
+        over.recv_timeout(PATIENCE).expect("the bridge does as it is told");
+    }
+
+    /// Forgets which MAC address is behind the cable of a host.
+    pub fn forget(&self, host: u8) {
+        self.run(vec![format!("link set p{host} type bridge_slave fdb_flush")]);
+    }
 }
 
-fn plug_in(host: u8, bridge: &Sender<Cable>) {
+fn plug_in(host: u8, bridge: &Bridge) {
     without_ipv6();
-    let (done, plugged) = channel();
-    bridge.send((host, gettid().as_raw(), done)).expect("there is a bridge");
-    plugged.recv_timeout(PATIENCE).expect("a cable to the bridge");
+    let thread = gettid();
+    bridge.run(vec![
+        format!("link add p{host} type veth peer name eth0 netns {thread}"),
+        format!("link set p{host} master br0"),
+        // A host sees what is for its own MAC address, as behind a NIC.
+        format!("link set p{host} type bridge_slave flood off"),
+        format!("link set p{host} up"),
+    ]);
     ip("link set lo up");
     ip(&format!("address add {}/24 dev eth0", address(host)));
     ip("link set eth0 up");
