@@ -285,20 +285,20 @@ static __always_inline void fb_pull_direct(const struct fb_context *c, struct fb
 	if (cell->ready != c->frame->seq || cell->flags != FB_FLAG_DIRECT)
 		return;
 	reply->kind = FB_KIND_RESULT;
-	reply->mask = (1ULL << (c->frame->source & 63)) & fb_others(c->group);
+	reply->mask = 1ULL << (c->frame->source & 63);
 	reply->with_payload = 1;
 	c->counters->retransmissions++;
 }
 
 /*
- * A member (or this host's leader) waits for the chunk and asks for what is held of it here.
+ * A member waits for the chunk and asks for what is held of it here.
  * With this the kernel answers for a process that computes, or has long gone on.
  */
 static __always_inline void fb_pull(const struct fb_context *c, struct fb_reply *reply)
 {
 	const struct fb_frame *frame = c->frame;
 	struct fb_cell *cell = c->cell;
-	__u64 asker = (1ULL << (frame->source & 63)) & fb_others(c->group);
+	__u64 asker = 1ULL << (frame->source & 63);
 
 	if (frame->seq < cell->seq) {
 		c->counters->drop_stale++;
@@ -311,7 +311,7 @@ static __always_inline void fb_pull(const struct fb_context *c, struct fb_reply 
 	if (frame->seq > cell->seq) {
 		/* Nothing has come here yet, so the asker's own contribution was lost too. Its
 		 * kernel has it. (Only the aggregator asks back, or two hosts would for ever.) */
-		if (frame->target == c->group->self && asker) {
+		if (frame->target == c->group->self) {
 			reply->kind = FB_KIND_PULL;
 			reply->mask = asker;
 		}

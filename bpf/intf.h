@@ -9,7 +9,7 @@
 #include "wire.h"
 
 enum {
-	FB_INTF_VERSION = 6,
+	FB_INTF_VERSION = 7,
 	FB_MAX_GROUPS = 1024, /* per host */
 	FB_MAX_WINDOW = 4096, /* cells per group */
 	/* skb->mark of frames that the programs made themselves, so that egress lets them out. An

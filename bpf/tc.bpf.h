@@ -286,15 +286,15 @@ static __always_inline int fb_egress(struct __sk_buff *skb)
 	__builtin_memcpy(own_mac, headers.eth.h_source, ETH_ALEN);
 	switch (frame.kind) {
 	case FB_KIND_CONTRIBUTION:
-	case FB_KIND_PULL:
-		if (frame.kind == FB_KIND_CONTRIBUTION && frame.flags == FB_FLAG_DIRECT) {
+		if (frame.flags == FB_FLAG_DIRECT) {
 			fb_fold_own(&packet, &c);
 			return fb_fan_out(skb, &headers, &c, own_mac);
 		}
 		if (frame.target == c.group->self)
 			return fb_tc_cell(skb, &headers, &packet, &c, own_mac, 1);
-		if (frame.kind == FB_KIND_PULL)
-			c.counters->pulls_sent++;
+		break;
+	case FB_KIND_PULL:
+		c.counters->pulls_sent++;
 		break;
 	case FB_KIND_BROADCAST:
 		if (frame.target != c.group->self) {

@@ -303,11 +303,12 @@ fn run(setting: &Setting) -> u64 {
 /// Far more than any run takes; a hang must end as a failure.
 const MOST: Duration = Duration::from_secs(120);
 
-const CALM: Fault = Fault { loss: 0, duplication: 0, delay: 0, most_delay: 0, flips: 0 };
-const ROUGH: Fault = Fault { loss: 20, duplication: 20, delay: 50, most_delay: 3_000, flips: 20 };
+const CALM: Fault = Fault { loss: 0, duplication: 0, delay: 0, most_delay: 0, flips: 0, moves: 0 };
+const ROUGH: Fault =
+    Fault { loss: 20, duplication: 20, delay: 50, most_delay: 3_000, flips: 20, moves: 0 };
 /// Frames that come back after seconds.
 const GHOSTS: Fault =
-    Fault { loss: 50, duplication: 100, delay: 100, most_delay: 2_000_000, flips: 50 };
+    Fault { loss: 50, duplication: 100, delay: 100, most_delay: 2_000_000, flips: 50, moves: 0 };
 
 #[test]
 fn a_calm_network_needs_no_repair() {
@@ -368,6 +369,25 @@ fn frames_that_return_after_seconds_do_no_harm() {
             algorithm: [Direct, Star, Shards][(seed % 3) as usize],
             xdp: seed % 2 == 0,
             fault: GHOSTS,
+        });
+    }
+}
+
+/// Bonds fail over, virtual machines move: what kernels send goes to where they last heard of a host, and
+/// nobody tells them but its next frame.
+#[test]
+fn hosts_may_move_in_mid_run() {
+    for seed in 300..360 {
+        run(&Setting {
+            seed,
+            members: 2 + (seed % 7) as u8,
+            collectives: 300,
+            most_bytes: 8192,
+            window: 256,
+            depth: 1 + (seed % 5) as usize * 7,
+            algorithm: [Direct, Star, Shards, Star, Shards][(seed % 5) as usize],
+            xdp: seed % 2 == 0,
+            fault: Fault { moves: 20, ..if seed % 4 == 0 { CALM } else { ROUGH } },
         });
     }
 }

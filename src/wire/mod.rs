@@ -194,7 +194,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         if moved {
             self.made_progress();
         } else if let (true, Some(seq)) = (self.out_of_patience(now()), self.open_sync) {
-            self.ask_for_sync(seq);
+            self.ask_for_fold(&self.sync_frame(seq), &[]);
         }
         false
     }
@@ -315,20 +315,30 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         }
     }
 
-    /// Asks `target` for what it holds of chunk `seq`, whose frames have these flags.
-    fn ask(&mut self, seq: u64, target: u8, flags: u8) {
+    /// Asks `member` for what it holds of chunk `seq`, whose frames have these flags and this target.
+    fn ask(&mut self, member: u8, seq: u64, target: u8, flags: u8) {
         self.asked += 1;
         let frame = b::fb_frame { seq, target, flags, ..self.frame(b::FB_KIND_PULL) };
-        let to = if target == self.identity.me { self.other() } else { target };
-        self.fabric.send(to, &sealed(frame, &[]), &[]);
+        self.fabric.send(member, &sealed(frame, &[]), &[]);
     }
 
-    fn ask_for_sync(&mut self, seq: u64) {
-        let target = SYNC_AGGREGATOR;
-        let frame = self.sync_frame(seq);
-        if target == self.identity.me && self.cells.arrived(seq) >> target & 1 == 0 {
-            self.contribute(frame, &[]);
+    /// Asks for what is missing of a fold that this host waits for: its aggregator, or else the members
+    /// themselves.
+    fn ask_for_fold(&mut self, frame: &b::fb_frame, payload: &[u8]) {
+        let (me, target) = (self.identity.me, frame.target);
+        let direct = u32::from(frame.flags) == b::FB_FLAG_DIRECT;
+        if target != me && !direct {
+            return self.ask(target, frame.seq, target, frame.flags);
         }
-        self.ask(seq, target, frame.flags);
+        let arrived = self.cells.arrived(frame.seq);
+        // Directly, whoever misses ours does not ask for it: only we can send it again, and whoever has
+        // all can tell the result.
+        if direct || arrived >> me & 1 == 0 {
+            self.contribute(*frame, payload);
+        }
+        let missing = |member: &u8| *member != me && arrived >> member & 1 == 0;
+        for member in (0..self.identity.members).filter(missing) {
+            self.ask(member, frame.seq, if direct { member } else { me }, frame.flags);
+        }
     }
 }

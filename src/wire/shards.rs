@@ -266,7 +266,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         let flight = flights.get(flight).expect("it is waited for");
         let stripe = flight.stripes[stripe];
         let owner = stripe.owner(chunk);
-        self.ask(seq, owner, 0);
+        self.ask(owner, seq, owner, 0);
         let sends = stripe.root.is_none_or(|root| root == self.identity.me);
         if sends && self.is_first_missing(&stripe, chunk) {
             self.send_pieces(&flight.transfer, &stripe, owner, &flight.buffers);

@@ -492,10 +492,13 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         for at in 0..flights.awaited.len() {
             let awaited = flights.awaited[at];
             let Awaited { seq, flight, chunk, what, .. } = awaited;
+            let flight = flights.get(flight).expect("it is waited for");
             if self.cells.is_ready(seq) {
+                // What came before its turn may tell why the rest does not come.
+                let mismatch = self.mismatch(seq, flight, what);
+                self.out_of_step |= mismatch == Some(Mismatch::OutOfStep);
                 continue;
             }
-            let flight = flights.get(flight).expect("it is waited for");
             match what {
                 // Whoever sends it waits for what becomes of it.
                 Coming::Piece(_) => continue,
@@ -506,34 +509,16 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
                 _ => {}
             }
             let frame = self.chunk_frame(&flight.transfer, seq, chunk);
-            let payload = flight.buffers.read(match flight.transfer.kind {
-                Kind::Broadcast(_) => 0..0,
-                _ => self.range(&flight.transfer, chunk),
-            });
-            self.ask_for_chunk(&frame, payload);
+            if let Kind::Broadcast(root) = flight.transfer.kind {
+                self.ask(root, seq, frame.target, frame.flags);
+            } else {
+                let payload = flight.buffers.read(self.range(&flight.transfer, chunk));
+                self.ask_for_fold(&frame, payload);
+            }
         }
         self.flights = flights;
         if let Some(seq) = self.open_sync.filter(|seq| !self.cells.is_ready(*seq)) {
-            self.ask_for_sync(seq);
+            self.ask_for_fold(&self.sync_frame(seq), &[]);
         }
-    }
-
-    fn ask_for_chunk(&mut self, frame: &b::fb_frame, payload: &[u8]) {
-        let me = self.identity.me;
-        let arrived = self.cells.arrived(frame.seq);
-        if u32::from(frame.flags) == b::FB_FLAG_DIRECT {
-            // Whoever misses ours does not ask for it: only we can send it again, and whoever has
-            // all can tell the result.
-            self.contribute(*frame, payload);
-            let missing = |member: &u8| *member != me && arrived >> member & 1 == 0;
-            for member in (0..self.identity.members).filter(missing) {
-                self.ask(frame.seq, member, frame.flags);
-            }
-            return;
-        }
-        if frame.target == me && arrived >> me & 1 == 0 {
-            self.contribute(*frame, payload);
-        }
-        self.ask(frame.seq, frame.target, frame.flags);
     }
 }

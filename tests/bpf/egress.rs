@@ -57,6 +57,7 @@ fn frames_for_another_member_go_out_as_they_are() {
         for (packet, counted) in [
             (host.contribution(0, THEIRS, &ints(&[1, 2])), "frames_out 1"),
             (host.pull(0, THEIRS), "frames_out 1, pulls_sent 1"),
+            (host.pull(0, SUM), "frames_out 1, pulls_sent 1"),
             (host.hello(0), "frames_out 1"),
         ] {
             let verdict = host.egress(&packet);

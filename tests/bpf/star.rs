@@ -353,8 +353,8 @@ fn a_cell_that_stays_locked_costs_the_frame() {
         taken(&host.ingress(&contribution));
         assert_eq!(host.counted(), "drop_lock 1, frames_in 1");
         taken(&host.egress(&host.contribution(0, SUM, &ints(&[1]))));
-        taken(&host.egress(&host.pull(0, SUM)));
-        assert_eq!(host.counted(), "drop_lock 2");
+        taken(&host.ingress(&host.pull(1, SUM)));
+        assert_eq!(host.counted(), "drop_lock 2, frames_in 1");
         assert_eq!(host.xdp(&contribution).code, XDP_DROP);
         assert_eq!(host.counted(), "drop_lock 1");
         assert_eq!((host.cell(1).seq, host.cell(1).lock), (0, 1));

@@ -40,15 +40,28 @@ pub struct Fault {
     pub most_delay: u64,
     /// Frames with a bit flipped.
     pub flips: u64,
+    /// Frames at whose sending some host moves: what is for its old address is lost from then on.
+    pub moves: u64,
 }
 
 struct Host {
     group: b::fb_group,
     cells: Vec<b::fb_cell>,
     counters: b::fb_counters,
+    /// How often it has moved, which is its address.
+    address: u64,
+    /// Where it takes the others to be: what the programs go by. Sockets find out by themselves.
+    learnt: Vec<u64>,
 }
 
-type Packet = (u8, b::fb_frame, Vec<u8>);
+/// Addresses of a frame's way.
+#[derive(Clone, Copy)]
+struct Way {
+    from: u64,
+    to: u64,
+}
+
+type Packet = (u8, b::fb_frame, Vec<u8>, Way);
 
 struct State {
     hosts: Vec<Host>,
@@ -62,7 +75,7 @@ struct State {
 }
 
 /// Flips a bit of frame and payload.
-fn flip((_, frame, payload): &mut Packet, bit: usize) {
+fn flip((_, frame, payload, _): &mut Packet, bit: usize) {
     let (byte, mask) = (bit / 8, 1 << (bit % 8));
     match byte.checked_sub(size_of::<b::fb_frame>()) {
         Some(byte) => payload[byte] ^= mask,
@@ -106,6 +119,8 @@ impl Network {
             // SAFETY: zeroes are how the kernel hands cells out.
             cells: (0..=window).map(|_| unsafe { std::mem::zeroed() }).collect(),
             counters: b::fb_counters::default(),
+            address: 0,
+            learnt: vec![0; members.into()],
         };
         let hosts = (0..members).map(host).collect();
         let rng = Rng::new(seed ^ 0xfab);
@@ -150,16 +165,29 @@ impl Network {
             Some((&(at, _), _)) if at <= state.now => {}
             _ => return false,
         }
-        let Some((_, (to, frame, payload))) = state.wire.pop_first() else { return false };
-        state.ingress(to, &frame, &payload);
+        let Some((_, (to, frame, payload, way))) = state.wire.pop_first() else { return false };
+        if way.to == state.hosts[usize::from(to)].address {
+            state.ingress(to, &frame, &payload, way.from);
+        }
         true
     }
 }
 
 impl State {
+    /// Puts a frame on the wire to where the programs of `me` take `to` to be.
+    fn forward(&mut self, me: u8, to: u8, frame: &b::fb_frame, payload: &[u8]) {
+        let address = self.hosts[usize::from(me)].learnt[usize::from(to)];
+        self.carry(me, (to, address), frame, payload);
+    }
+
     /// Puts a frame on the wire, with what the faults make of it.
-    fn carry(&mut self, to: u8, frame: &b::fb_frame, payload: &[u8]) {
+    fn carry(&mut self, me: u8, (to, address): (u8, u64), frame: &b::fb_frame, payload: &[u8]) {
         let fault = self.fault;
+        if self.rng.below(1000) < fault.moves {
+            let moved = self.rng.below(self.hosts.len() as u64) as usize;
+            self.hosts[moved].address += 1;
+        }
+        let way = Way { from: self.hosts[usize::from(me)].address, to: address };
         if self.rng.below(1000) < fault.loss {
             return;
         }
@@ -169,7 +197,7 @@ impl State {
             let delay = if late { self.rng.below(fault.most_delay + 1) } else { 1 };
             self.serial += 1;
             let key = (self.now + delay, self.serial);
-            let mut packet = (to, *frame, payload.to_vec());
+            let mut packet = (to, *frame, payload.to_vec(), way);
             if self.rng.below(1000) < fault.flips {
                 let bit = self.rng.below(8 * (b::FB_FRAME_BYTES as u64 + payload.len() as u64));
                 flip(&mut packet, bit as usize);
@@ -178,37 +206,49 @@ impl State {
         }
     }
 
-    fn cell(&mut self, me: u8, frame: &b::fb_frame, payload: &[u8], can_send: bool) -> bool {
+    /// `from`: where a frame of the wire comes from.
+    fn cell(
+        &mut self,
+        me: u8,
+        frame: &b::fb_frame,
+        payload: &[u8],
+        from: Option<u64>,
+        can_send: bool,
+    ) -> bool {
         let host = &mut self.hosts[usize::from(me)];
+        let corrupt = host.counters.drop_corrupt;
         let cells = host.cells.as_mut_ptr();
         let reply =
             native::cell(frame, payload, &mut host.group, cells, &mut host.counters, can_send);
+        if let Some(from) = from.filter(|_| host.counters.drop_corrupt == corrupt) {
+            host.learnt[usize::from(frame.source)] = from;
+        }
         if reply.to_tc != 0 {
             return true;
         }
         let payload = &reply.payload[..usize::from(reply.frame.length)];
         for to in (0..64).filter(|to| reply.mask >> to & 1 == 1) {
-            self.carry(to, &reply.frame, payload);
+            self.forward(me, to, &reply.frame, payload);
         }
         false
     }
 
     /// As in `bpf/tc.bpf.h` and `bpf/xdp.bpf.h`.
-    fn ingress(&mut self, me: u8, frame: &b::fb_frame, payload: &[u8]) {
+    fn ingress(&mut self, me: u8, frame: &b::fb_frame, payload: &[u8], from: u64) {
         if usize::from(frame.length) != payload.len() {
             // Not what the datagram has.
             return;
         }
         let pull = u32::from(frame.kind) == b::FB_KIND_PULL;
-        if self.xdp && !pull && !self.cell(me, frame, payload, false) {
+        if self.xdp && !pull && !self.cell(me, frame, payload, Some(from), false) {
             return;
         }
-        self.cell(me, frame, payload, true);
+        self.cell(me, frame, payload, Some(from), true);
     }
 
     fn fan_out(&mut self, me: u8, frame: &b::fb_frame, payload: &[u8]) {
         for to in (0..self.hosts.len() as u8).filter(|to| *to != me) {
-            self.carry(to, frame, payload);
+            self.forward(me, to, frame, payload);
         }
     }
 
@@ -217,14 +257,17 @@ impl State {
         let direct = u32::from(frame.flags) == b::FB_FLAG_DIRECT;
         match u32::from(frame.kind) {
             b::FB_KIND_CONTRIBUTION if direct => {
-                self.cell(me, frame, payload, true);
+                self.cell(me, frame, payload, None, true);
                 self.fan_out(me, frame, payload);
             }
-            b::FB_KIND_CONTRIBUTION | b::FB_KIND_PULL if frame.target == me => {
-                self.cell(me, frame, payload, true);
+            b::FB_KIND_CONTRIBUTION if frame.target == me => {
+                self.cell(me, frame, payload, None, true);
             }
             b::FB_KIND_BROADCAST => self.fan_out(me, frame, payload),
-            _ => self.carry(to, frame, payload),
+            _ => {
+                let address = self.hosts[usize::from(to)].address;
+                self.carry(me, (to, address), frame, payload);
+            }
         }
     }
 }
