@@ -10,19 +10,20 @@ use super::{Judged, Passed, usual_algorithm};
 use crate::bindings::FB_OP_SUM;
 use crate::codec::{SUCCESS, prepare};
 use crate::comm::{Folding, complete, fold_words};
-use crate::plan::plan;
-use crate::route::{ClassId, Reason, Step, Way, fit, router};
+use crate::plan::{fit, plan};
+use crate::route::{ClassId, Reason, Step, Way, router};
 
 /// SAFETY of callers: the arguments are the program's.
 pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Passed> {
-    let Judged { process, running, config, call, admitted, ends, communicator } = &judged;
+    let Judged { process, running, config, call, admitted, communicator, .. } = &judged;
     let (mpi, context) = (&process.mpi, process.context(running));
     let comm = mpi.abi.handle(call.comm);
     judged.unless_revoked()?;
     let set_up = || process.communicators.set_up(&context, comm);
     let mut guard = communicator.folding_or(config.shared.setup_calls, set_up)?;
     let folding = guard.as_mut().ok_or(Reason::NoGroup)?;
-    let fit = fit(call, admitted, ends, &mut folding.group.place)?;
+    let case = judged.case();
+    let fit = fit(case, &mut folding.group.place)?;
     let mut route = None;
     if admitted.measured {
         let (id, step) = choose(&judged, folding);
@@ -35,7 +36,7 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Passed> {
             Way::Fold(algorithm) => route = Some((id, algorithm, begin)),
         }
     }
-    let plan = plan(call, admitted, ends, fit);
+    let plan = plan(case, fit);
     // SAFETY: the program's buffers stay until this returns.
     let code = unsafe {
         let (job, prepared) = prepare(mpi, plan);

@@ -13,6 +13,7 @@ use crate::call::{Call, Form, Message};
 use crate::comm::Communicator;
 use crate::config::Config;
 use crate::group::{Group, Job};
+use crate::plan::Case;
 use crate::process::{Process, Running};
 use crate::route::{Admitted, Ends, Left, Reason, admit, judge};
 use crate::stats;
@@ -117,6 +118,11 @@ unsafe fn attempt(
 }
 
 impl Judged<'_> {
+    #[inline]
+    fn case(&self) -> Case<'_> {
+        Case { call: self.call, admitted: &self.admitted, ends: &self.ends }
+    }
+
     /// Refuses a communicator that is revoked (ULFM), for good. Those who wait on it already are not
     /// told: nor are they by Open MPI, but in jobs that may lose ranks, which foldback leaves alone. Starts
     /// of persistent collectives do not ask: the program may have freed the communicator.

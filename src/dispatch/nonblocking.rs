@@ -10,20 +10,21 @@ use crate::codec::{SUCCESS, prepare};
 use crate::comm::Communicator;
 use crate::config::Config;
 use crate::group::{Group, Outcome};
-use crate::plan::{Plan, plan};
+use crate::plan::{Plan, fit, plan};
 use crate::process::Process;
 use crate::requests::Open;
-use crate::route::{Reason, fit};
+use crate::route::Reason;
 
 /// SAFETY of callers: the arguments are the program's, who leaves the buffers alone until the request is
 /// complete.
 pub(super) unsafe fn start(judged: Judged<'_>, request: *mut c_void) -> Result<c_int, Reason> {
-    let Judged { process, config, call, admitted, ends, communicator, .. } = &judged;
+    let Judged { process, config, communicator, .. } = &judged;
     judged.unless_revoked()?;
     let mut guard = communicator.folding();
     let group = &mut guard.as_mut().ok_or(Reason::NotYet)?.group;
-    let fit = fit(call, admitted, ends, &mut group.place)?;
-    let plan = plan(call, admitted, ends, fit);
+    let case = judged.case();
+    let fit = fit(case, &mut group.place)?;
+    let plan = plan(case, fit);
     let open = || process.requests.open(&process.mpi, request);
     // SAFETY: the caller's promise.
     unsafe { begin(process, config, plan, communicator, group, open) };

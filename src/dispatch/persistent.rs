@@ -6,9 +6,9 @@ use std::ffi::{c_int, c_void};
 use super::{Judged, nonblocking};
 use crate::call::{Form, Message};
 use crate::codec::SUCCESS;
-use crate::plan::plan;
+use crate::plan::{fit, plan};
 use crate::process::Process;
-use crate::route::{Reason, fit};
+use crate::route::Reason;
 use crate::stats::Way;
 
 /// `MPI_..._init`: makes the request; `seen` is what the statistics are to tell of each start.
@@ -20,18 +20,18 @@ pub(super) unsafe fn initialise(
     seen: Message,
     request: *mut c_void,
 ) -> Result<c_int, Reason> {
-    let Judged { process, running, call, admitted, ends, communicator, .. } = judged;
+    let Judged { process, running, call, .. } = judged;
     let (mpi, communicators) = (&process.mpi, &process.communicators);
     let comm = mpi.abi.handle(call.comm);
-    let own = communicators.take_spare(&process.context(running), comm, &communicator)?;
+    let own = communicators.take_spare(&process.context(running), comm, &judged.communicator)?;
     let fit = match own.folding().as_mut() {
-        Some(folding) => fit(call, &admitted, &ends, &mut folding.group.place),
+        Some(folding) => fit(judged.case(), &mut folding.group.place),
         None => Err(Reason::NoGroup),
     };
     let fit = match fit {
         Ok(fit) => fit,
         Err(reason) => {
-            communicators.give_back(&communicator, own);
+            communicators.give_back(&judged.communicator, own);
             return Err(reason);
         }
     };
@@ -39,8 +39,9 @@ pub(super) unsafe fn initialise(
     unsafe {
         let elements = call.elements_of_all(mpi).unwrap_or(1);
         let message = Message { bytes: seen.bytes * elements, ..seen };
-        let place = (communicator.rank, communicator.size);
-        let (call, about) = ((*call, place), (admitted, fit, message));
+        let Judged { admitted, communicator, .. } = judged;
+        let call = (*call, (communicator.rank, communicator.size));
+        let about = (admitted, fit, message);
         process.requests.add_persistent(mpi, call, about, (own, communicator), request);
     }
     Ok(SUCCESS)
@@ -70,7 +71,7 @@ pub unsafe fn start_persistent(process: &'static Process, request: *mut c_void) 
         process.mpi.abort(process.mpi.abi.comm_world)
     };
     let fit = persistent.fit.clone();
-    let plan = plan(call, &persistent.admitted, &persistent.ends, fit);
+    let plan = plan(persistent.case(), fit);
     let open = || persistent.open(handle);
     let (communicator, group) = (&persistent.group, &mut folding.group);
     // SAFETY: the program's arguments, at MPI_..._init.

@@ -5,14 +5,14 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use super::{Source, plan};
+use super::{Case, Fit, Source, fit, plan};
 use crate::bindings as b;
 use crate::call::{Call, Collective, Counts, Form, Message, Side};
 use crate::config::{Config, Policy};
 use crate::group::Pattern;
 use crate::mpi::pmpi::Handle;
 use crate::mpi::types::{Class, Op, Shape, TypeInfo};
-use crate::route::{Admitted, Ends, Facts, Fit, Left, Reason, admit, fit, judge};
+use crate::route::{Admitted, Ends, Facts, Left, Reason, admit, judge};
 use crate::topology::{Layout, Place};
 
 const IN_PLACE: usize = 0x1_0000;
@@ -331,7 +331,7 @@ fn verdict(config: &Config, form: Form, passed: &Passed, place: &mut Place) -> V
     let position = (place.rank, place.layout.ranks());
     // SAFETY: the arrays have an element for each rank; nothing else is looked at.
     let ends = unsafe { judge(&model, &call, admitted.shape(), position)? };
-    let fit = fit(&call, &admitted, &ends, place)?;
+    let fit = fit(Case { call: &call, admitted: &admitted, ends: &ends }, place)?;
     Ok((admitted, ends, fit))
 }
 
@@ -383,7 +383,8 @@ fn check(
     for (rank, verdict) in verdicts.into_iter().enumerate() {
         let Ok((admitted, ends, fit)) = verdict else { unreachable!("one way") };
         let image = if let Fit::Parts(image) = &fit { Some(image.clone()) } else { None };
-        let plan = plan(&passed[rank].call(), &admitted, &ends, fit);
+        let call = passed[rank].call();
+        let plan = plan(Case { call: &call, admitted: &admitted, ends: &ends }, fit);
         let steps = (plan.pattern.clone(), plan.op, plan.element);
         assert_eq!(
             *first.get_or_insert(steps.clone()),

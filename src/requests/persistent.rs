@@ -16,16 +16,17 @@ use crate::call::{Call, Message, Side};
 use crate::comm::Communicator;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
-use crate::route::{Admitted, Ends, Fit, judge};
+use crate::plan::{Case, Fit};
+use crate::route::{Admitted, Ends, judge};
 
 /// A collective that may be started.
 pub struct Persistent {
     /// What it does, with datatypes and arrays of our own.
     pub call: Call,
     /// What may be said of that without its group.
-    pub admitted: Admitted,
+    admitted: Admitted,
     /// Its ends on this rank.
-    pub ends: Ends,
+    ends: Ends,
     /// What goes through the group.
     pub fit: Fit,
     /// And for the statistics.
@@ -45,6 +46,13 @@ pub struct Persistent {
 unsafe impl Send for Persistent {}
 // SAFETY: as above.
 unsafe impl Sync for Persistent {}
+
+impl Persistent {
+    /// The call whose arguments are right.
+    pub fn case(&self) -> Case<'_> {
+        Case { call: &self.call, admitted: &self.admitted, ends: &self.ends }
+    }
+}
 
 /// All of a process, by their request.
 #[derive(Default)]

@@ -1,20 +1,19 @@
 //! Whether a call may be folded, and which way it goes.
 //!
 //! ```text
-//! Call ─▶ admit ─▶ judge ─▶ fit ─▶ router ─▶ plan
+//! Call ─▶ admit ─▶ judge ─▶ plan::fit ─▶ router ─▶ plan::plan
 //!         all      this     all ranks        ║
 //!         ranks    rank     alike            ║ from here on nothing goes back to the real MPI
 //!         alike    alone
 //! ```
 //!
-//! [`admit()`] and [`fit()`] say whether the call may be folded, alike on all ranks; [`judge()`] whether its
+//! [`admit()`] and `fit` say whether the call may be folded, alike on all ranks; [`judge()`] whether its
 //! arguments are right on this one, where the real MPI may refuse them alone.
 
 pub mod admit;
 mod class;
 pub mod eligibility;
 mod facts;
-pub mod fit;
 pub mod judge;
 mod reason;
 mod refusal;
@@ -23,7 +22,6 @@ pub mod router;
 pub use admit::{Admitted, admit};
 pub use class::Step;
 pub use facts::Facts;
-pub use fit::{Fit, fit};
 pub use judge::{Ends, judge};
 pub use reason::{Left, Reason, Refused};
 pub use router::{ClassId, RouteLine, Router, Way};

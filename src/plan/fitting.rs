@@ -1,0 +1,64 @@
+//! What goes through a group.
+
+use std::sync::Arc;
+
+use crate::leaf::segment;
+use crate::route::Reason;
+use crate::route::eligibility::{Pair, bounded};
+use crate::topology::Image;
+
+/// Most bytes of an image: on hosts with several ranks it has to fit into a block of theirs.
+const MOST_IMAGE: usize = segment::BLOCK - 4096;
+
+/// Who folds, of reductions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// `enum fb_op`.
+    pub op: u8,
+    /// `enum fb_type`, or, by shards, any that the leaf folds.
+    pub element: u8,
+    /// The elements are pairs, folded as keys.
+    pub pair: Option<Pair>,
+}
+
+/// What goes through the group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// One message of so many bytes.
+    Whole(usize),
+    /// One, folded.
+    Folded(usize, Kernel),
+    /// Every rank's part.
+    Parts(Arc<Image>),
+}
+
+impl Fit {
+    /// The message of a broadcast. Panics if it is none.
+    pub fn whole(self) -> usize {
+        let Self::Whole(bytes) = self else { unreachable!("of another call: {self:?}") };
+        bytes
+    }
+
+    /// Every rank's part. Panics if there are none.
+    pub fn parts(self) -> Arc<Image> {
+        let Self::Parts(image) = self else { unreachable!("of another call: {self:?}") };
+        image
+    }
+}
+
+/// The bytes of `count` parts of `part` bytes.
+///
+/// # Errors
+/// They are none, or more than `most`.
+pub fn all(part: usize, count: usize, most: usize) -> Result<usize, Reason> {
+    bounded(part.checked_mul(count).ok_or(Reason::TooLarge)?, most)
+}
+
+/// Every rank's part, if the image has no more than `most` bytes.
+///
+/// # Errors
+/// It has more, or none.
+pub fn parts(image: Arc<Image>, most: usize) -> Result<Fit, Reason> {
+    bounded(image.bytes(), most.min(MOST_IMAGE))?;
+    Ok(Fit::Parts(image))
+}

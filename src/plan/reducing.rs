@@ -1,0 +1,100 @@
+//! What reductions share. What the kernel folds goes out as it is, or as keys; of all else every rank's part
+//! is brought together, as in a gather, and folded afterwards.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::fitting::{Kernel, all, parts};
+use super::moving::{moves, source};
+use super::{Case, Deposits, Finish, Fit, Plan, Sink, Source};
+use crate::group::Pattern;
+use crate::route::eligibility::{By, Reduction};
+use crate::route::{Ends, Reason};
+use crate::topology::{Image, Place};
+
+/// What is folded. Panics if nothing is.
+pub fn reduction(case: Case<'_>) -> Reduction {
+    let Some(fold) = case.admitted.fold else { unreachable!("a reduction folds") };
+    fold
+}
+
+/// What goes through the group for a reduction of `bytes` bytes, which may be folded `by_shards` where it is
+/// too long to be deposited.
+///
+/// # Errors
+/// It is too much.
+#[inline]
+pub fn fit(
+    case: Case<'_>,
+    bytes: usize,
+    by_shards: bool,
+    place: &mut Place,
+) -> Result<Fit, Reason> {
+    let (most, ranks) = (case.admitted.most, case.ends.ranks);
+    let chunk = usize::from(place.chunk_bytes);
+    match reduction(case).by {
+        By::Kernel { op, element, pair } => Ok(Fit::Folded(bytes, Kernel { op, element, pair })),
+        // Shards are folded in user space, too.
+        By::Own { op, element }
+            if by_shards && place.has_shards && bytes.saturating_mul(ranks) > chunk =>
+        {
+            Ok(Fit::Folded(bytes, Kernel { op, element, pair: None }))
+        }
+        By::Own { .. } | By::Mpi => {
+            // Before there is an image for it.
+            all(bytes, ranks, most)?;
+            parts(place.even_image(bytes), most.min(chunk))
+        }
+    }
+}
+
+/// A fold by the kernel, of `bytes` bytes; whoever gets the result gets all of it.
+#[inline]
+pub fn fold_whole(pattern: Pattern, ends: &Ends, bytes: usize, kernel: Kernel) -> Plan {
+    let sink = match (kernel.pair, ends.gets) {
+        (None, None) => Sink::Nothing,
+        (None, Some(gets)) => Sink::Straight(gets.data),
+        (Some(_), None) => Sink::OverKeys(Finish::Done),
+        (Some(pair), Some(gets)) => {
+            Sink::OverKeys(Finish::Pairs { at: 0, to: gets.data.cast(), bytes, pair })
+        }
+    };
+    fold(pattern, ends, bytes, kernel, sink)
+}
+
+/// A fold by the kernel, of `bytes` bytes, to any sink.
+#[inline]
+pub fn fold(pattern: Pattern, ends: &Ends, bytes: usize, kernel: Kernel, sink: Sink) -> Plan {
+    let source = match (kernel.pair, ends.brings) {
+        (Some(pair), Some(brings)) => Source::Keys(brings.data, pair),
+        _ => source(ends),
+    };
+    Plan { pattern, op: kernel.op, element: kernel.element, bytes, source, sink }
+}
+
+/// Brings everyone's part together, at the root if there is one; who gets something folds `piece` of the
+/// parts of `ranks`.
+pub fn deposit(
+    case: Case<'_>,
+    image: Arc<Image>,
+    ranks: Range<usize>,
+    piece: Range<usize>,
+) -> Plan {
+    let Case { call, ends, .. } = case;
+    let pattern = match ends.root {
+        Some(root) => Pattern::GatherToRoot(root, Arc::clone(&image)),
+        None => Pattern::GatherToAll(Arc::clone(&image)),
+    };
+    let (bytes, all) = (image.part(ends.rank).len(), image.bytes());
+    let sink = match (ends.gets, ends.root) {
+        (Some(gets), _) => {
+            let fold = Reduction { bytes, ..reduction(case) };
+            let (to, handles) = (gets.data, (call.op, gets.datatype));
+            Sink::Staged(all, Finish::Fold(Deposits { image, ranks, piece, to, fold, handles }))
+        }
+        // Everyone's part comes all the same where there is no root.
+        (None, None) => Sink::Staged(all, Finish::Done),
+        (None, Some(_)) => Sink::Nothing,
+    };
+    moves(pattern, bytes, source(ends), sink)
+}
