@@ -8,8 +8,8 @@
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
-use super::collectives::symbol;
 use super::lifecycle::started;
+use super::symbol;
 use super::waits::{busy, nudge, wait_by_tests};
 use crate::dispatch::{free_persistent, start_persistent};
 use crate::guard;

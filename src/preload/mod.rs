@@ -12,7 +12,7 @@ pub mod lifecycle;
 mod passed_on;
 mod waits;
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
 
 use crate::call::{Call, Form};
@@ -20,6 +20,14 @@ use crate::dispatch::{self, Stopwatch};
 use crate::guard;
 use crate::mpi::pmpi::Pmpi;
 use crate::process;
+
+/// A C string from what `concat!` makes. Panics, when compiled, if it does not end with a zero.
+const fn symbol(name: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(name.as_bytes()) {
+        Ok(symbol) => symbol,
+        Err(_) => panic!("no C string"),
+    }
+}
 
 /// Functions of the real MPI, for a process that foldback otherwise leaves alone.
 fn real() -> &'static Pmpi {

@@ -8,7 +8,7 @@
 use std::ffi::{c_int, c_void};
 use std::process::abort;
 
-use super::collectives::symbol;
+use super::symbol;
 use crate::mpi::pmpi::{Handle, Optional};
 
 type Buf = *const c_void;
