@@ -11,7 +11,7 @@ use crate::mpi::Mpi;
 use crate::mpi::lifetime::Ended;
 use crate::mpi::pmpi::Handle;
 use crate::route::Reason;
-use crate::setup::{Context, set_up};
+use crate::setup::{Context, NoGroup, set_up};
 
 /// All of a process.
 #[derive(Default)]
@@ -113,7 +113,7 @@ impl Communicators {
 ///
 /// # Errors
 /// Why there is none, the same on all ranks.
-pub fn fold_on(context: &Context<'_>, comm: Handle) -> Result<Box<Folding>, String> {
+pub fn fold_on(context: &Context<'_>, comm: Handle) -> Result<Box<Folding>, NoGroup> {
     let group = set_up(context, comm)?;
     let defaults = Config::default();
     let config = context.config.as_ref().unwrap_or(&defaults);

@@ -9,7 +9,7 @@ use crate::comm::{Communicator, fold_on};
 use crate::config::{Config, settings};
 use crate::logging;
 use crate::route::Reason;
-use crate::setup::{ONE_HOST, roll_call};
+use crate::setup::{NoGroup, roll_call};
 
 impl Process {
     /// The real MPI has just been initialised: sets COMM_WORLD's group up. Collective.
@@ -45,10 +45,10 @@ impl Process {
             Err(why) => {
                 if rank == 0 {
                     // Nothing is wrong with a job on one host.
-                    let level = if why == ONE_HOST { Level::Info } else { Level::Warn };
+                    let level = if why == NoGroup::OneHost { Level::Info } else { Level::Warn };
                     log::log!(level, "MPI_COMM_WORLD is left to MPI: {why}");
                 }
-                (Communicator::new(place, Some(Reason::NoGroup), None), Some(why))
+                (Communicator::new(place, Some(Reason::NoGroup), None), Some(why.to_string()))
             }
         };
         self.communicators.add(world, communicator);

@@ -19,7 +19,7 @@ const LENGTH: usize = size_of::<u32>();
 const MOST: usize = 64 << 20;
 
 /// Why an exchange failed.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// Some rank did not take part within the bound.
     Silence,

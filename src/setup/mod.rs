@@ -17,6 +17,7 @@ pub mod agent;
 pub mod exchange;
 pub mod hosts;
 mod meet;
+mod trouble;
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -38,10 +39,8 @@ use crate::wire::{Algorithm, Identity, Kind, Transfer, Wire};
 use agent::AgentAccess;
 use exchange::{Failure, exchange};
 
-/// Why a job on one host has no group.
-pub const ONE_HOST: &str = "all ranks are on one host";
-
-const NOWHERE: &str = "this rank is on no host";
+pub use trouble::NoGroup;
+use trouble::{Missing, Trouble};
 
 /// What set-up needs of the context.
 #[derive(Clone, Copy)]
@@ -66,7 +65,7 @@ struct Hello {
     little_endian: bool,
     shared: Option<Shared>,
     /// Why this rank cannot take part.
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
     host: String,
     addresses: Vec<Network>,
     uid: u32,
@@ -77,7 +76,7 @@ struct Hello {
 /// Second exchange.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Offer {
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
     chunk_bytes: u16,
     port: u16,
     /// The agent that this rank embeds.
@@ -89,14 +88,14 @@ struct Offer {
 /// Third and fourth exchange.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Outcome {
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
 }
 
 /// Makes sure that every rank of `comm` has foldback; ends the job if some do not answer in time.
 ///
 /// # Errors
 /// What MPI says.
-pub fn roll_call(mpi: &Mpi, comm: Handle, patience: Duration) -> Result<(), String> {
+pub fn roll_call(mpi: &Mpi, comm: Handle, patience: Duration) -> Result<(), NoGroup> {
     tell(mpi, comm, &(), patience, &mut || ()).map(drop)
 }
 
@@ -104,7 +103,7 @@ pub fn roll_call(mpi: &Mpi, comm: Handle, patience: Duration) -> Result<(), Stri
 ///
 /// # Errors
 /// Why `comm` is left to MPI, the same on all ranks.
-pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, String> {
+pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
     let (mpi, rank) = (context.mpi, context.mpi.rank(comm));
     let defaults = Config::default();
     let config = context.config.as_ref().unwrap_or(&defaults);
@@ -113,7 +112,7 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, String> {
     let hellos = tell(mpi, comm, &hello(context.config), patience, &mut || ())?;
     let layout = Layout::new(hellos.iter().map(|hello| hello.host.as_str()));
     let members = agree(&hellos, &layout)?;
-    let (me, place) = layout.place(rank).ok_or(NOWHERE)?;
+    let (me, place) = layout.place(rank).ok_or(NoGroup::Nowhere)?;
     let leads = place == 0;
     let locals = layout.hosts[me].len();
 
@@ -128,7 +127,7 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, String> {
                 offer.embedded = context.agent.embedded_address();
                 client = Some(found);
             }
-            Err(trouble) => offer.trouble = Some(trouble),
+            Err(why) => offer.trouble = Some(Trouble::Agent(why)),
         }
         if locals > 1 {
             match meet::Host::open(locals) {
@@ -136,12 +135,12 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, String> {
                     offer.meeting = Some(host.address());
                     meeting = Some(host);
                 }
-                Err(error) => offer.trouble = Some(format!("shared memory: {error}")),
+                Err(error) => offer.trouble = Some(Trouble::SharedMemory(error.to_string())),
             }
         }
     }
     let offers = tell(mpi, comm, &offer, patience, &mut || ())?;
-    troubles(&layout, offers.iter().map(|offer| offer.trouble.as_deref()))?;
+    troubles(&layout, offers.iter().map(|offer| &offer.trouble))?;
     let leader = &offers[layout.hosts[me][0]];
     if let Some(address) = &leader.embedded {
         context.agent.set_neighbour(address.clone());
@@ -149,9 +148,7 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, String> {
     let leaders = || layout.hosts.iter().map(|ranks| &offers[ranks[0]]);
     let chunk_bytes = leaders().map(|offer| offer.chunk_bytes).min().unwrap_or(0);
     if leaders().any(|offer| offer.port != leader.port) {
-        return Err(
-            "the agents use different UDP ports: give them all the same FOLDBACK_PORT".into()
-        );
+        return Err(NoGroup::Ports);
     }
 
     let identity = Identity {
@@ -174,12 +171,12 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, String> {
         }
     }
     let leaf = leaf.unwrap_or_else(|error| {
-        trouble = Some(format!("shared memory: {error}"));
+        trouble = Some(Trouble::SharedMemory(error.to_string()));
         None
     });
 
     let outcomes = tell(mpi, comm, &Outcome { trouble }, patience, &mut || ())?;
-    troubles(&layout, outcomes.iter().map(|outcome| outcome.trouble.as_deref()))?;
+    troubles(&layout, outcomes.iter().map(|outcome| &outcome.trouble))?;
 
     let trouble =
         member.as_mut().and_then(|member| try_out(context, member, config.probe_timeout).err());
@@ -191,9 +188,9 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, String> {
             next_hello = Instant::now() + Duration::from_millis(10);
         }
     })?;
-    troubles(&layout, outcomes.iter().map(|outcome| outcome.trouble.as_deref()))?;
+    troubles(&layout, outcomes.iter().map(|outcome| &outcome.trouble))?;
     let has_shards = Algorithm::has_shards(members.len(), config.shared.window.into());
-    let place = Place::new(layout, rank, chunk_bytes, has_shards).ok_or(NOWHERE)?;
+    let place = Place::new(layout, rank, chunk_bytes, has_shards).ok_or(NoGroup::Nowhere)?;
     Ok(Group::new(place, member, leaf))
 }
 
@@ -206,7 +203,11 @@ fn hello(config: &Result<Config, String>) -> Hello {
         versions: Versions::CURRENT,
         little_endian: cfg!(target_endian = "little"),
         shared: config.as_ref().ok().map(|config| config.shared.clone()),
-        trouble: config.as_ref().err().cloned().or(random.err().map(|error| error.to_string())),
+        trouble: config
+            .as_ref()
+            .err()
+            .map(|why| Trouble::Settings(why.clone()))
+            .or(random.err().map(|error| Trouble::Random(error.to_string()))),
         host: hosts::host_id(),
         addresses: hosts::addresses(config.as_ref().ok().and_then(|config| config.network)),
         uid: nix::unistd::geteuid().as_raw(),
@@ -215,11 +216,11 @@ fn hello(config: &Result<Config, String>) -> Hello {
 }
 
 /// What all ranks conclude from all hellos: the members' addresses, or why there is no group.
-fn agree(hellos: &[Hello], layout: &Layout) -> Result<Vec<Ipv4Addr>, String> {
-    troubles(layout, hellos.iter().map(|hello| hello.trouble.as_deref()))?;
+fn agree(hellos: &[Hello], layout: &Layout) -> Result<Vec<Ipv4Addr>, NoGroup> {
+    troubles(layout, hellos.iter().map(|hello| &hello.trouble))?;
     let first = &hellos[0];
     for (rank, hello) in hellos.iter().enumerate() {
-        let differs = |what: &str| Err(format!("rank {rank} has another {what} than rank 0"));
+        let differs = |what| Err(NoGroup::Differs { rank, what });
         if hello.release != first.release || hello.versions != first.versions {
             return differs("version of foldback");
         }
@@ -234,27 +235,30 @@ fn agree(hellos: &[Hello], layout: &Layout) -> Result<Vec<Ipv4Addr>, String> {
         }
     }
     if layout.hosts.len() < 2 {
-        return Err(ONE_HOST.into());
+        return Err(NoGroup::OneHost);
     }
     if layout.hosts.len() > FB_MAX_MEMBERS as usize {
-        return Err(format!("{} hosts; at most {FB_MAX_MEMBERS} fold", layout.hosts.len()));
+        return Err(NoGroup::TooManyHosts(layout.hosts.len()));
     }
     for ranks in &layout.hosts {
         if ranks.iter().any(|rank| hellos[*rank].uid != hellos[ranks[0]].uid) {
-            return Err("ranks of one host belong to different users".into());
+            return Err(NoGroup::Users);
         }
     }
     let candidates: Vec<&[Network]> =
         layout.hosts.iter().map(|ranks| hellos[ranks[0]].addresses.as_slice()).collect();
-    hosts::choose(&candidates).ok_or_else(|| "a host has no usable IPv4 address".into())
+    hosts::choose(&candidates).ok_or(NoGroup::NoAddress)
 }
 
 /// The first trouble that any rank has, with its rank.
-fn troubles<'a>(layout: &Layout, all: impl Iterator<Item = Option<&'a str>>) -> Result<(), String> {
+fn troubles<'a>(
+    layout: &Layout,
+    all: impl Iterator<Item = &'a Option<Trouble>>,
+) -> Result<(), NoGroup> {
     for (rank, trouble) in all.enumerate() {
-        if let Some(trouble) = trouble {
+        if let Some(trouble) = trouble.clone() {
             let host = layout.place(rank).map_or(0, |(member, _)| member);
-            return Err(format!("rank {rank} (host {host}): {trouble}"));
+            return Err(NoGroup::Rank { rank, host, trouble });
         }
     }
     Ok(())
@@ -266,7 +270,7 @@ fn join(
     identity: &Identity,
     members: &[Ipv4Addr],
     window: u32,
-) -> Result<Member, String> {
+) -> Result<Member, Trouble> {
     let spec = GroupSpec {
         token: identity.token,
         self_index: identity.me,
@@ -274,14 +278,14 @@ fn join(
         window,
         chunk_bytes: identity.chunk_bytes,
     };
-    let group = client.create_group(&spec).map_err(|error| error.to_string())?;
+    let group = client.create_group(&spec).map_err(|error| Trouble::Agent(error.to_string()))?;
     let made = || -> std::io::Result<_> {
         let cells = Cells::new(Mapped::new(&group.cells, window)?);
         Ok((cells, context.sockets.sockets(members, usize::from(identity.me), group.port)?))
     };
     let (cells, sockets) = made().map_err(|error| {
         let _ = client.destroy_group(group.slot);
-        error.to_string()
+        Trouble::Group(error.to_string())
     })?;
     let wire = Wire::new(cells, sockets, *identity);
     Ok(Member {
@@ -295,23 +299,23 @@ fn join(
 }
 
 /// Sends HELLOs until everyone's have come, then folds once at every aggregator.
-fn try_out(context: &Context<'_>, member: &mut Member, patience: Duration) -> Result<(), String> {
+fn try_out(context: &Context<'_>, member: &mut Member, patience: Duration) -> Result<(), Trouble> {
     let begin = Instant::now();
-    let late = |what: &str| {
-        Err(format!(
-            "{what} within {} s through {} of interface {}: is UDP port {} let through?",
-            patience.as_secs(),
-            member.hook,
-            member.interface,
-            member.client.welcome().port,
-        ))
+    let late = |member: &Member, missing| {
+        Err(Trouble::Silence {
+            missing,
+            seconds: patience.as_secs(),
+            hook: member.hook.to_string(),
+            interface: member.interface.clone(),
+            port: member.client.welcome().port,
+        })
     };
     let mut waiter = Waiter::new(context.mpi, context.nothing);
     let mut next_hello = begin;
     while !member.wire.heard_all() {
         let now = Instant::now();
         if now - begin > patience {
-            return late("not all hosts were heard");
+            return late(member, Missing::Hello);
         }
         if now >= next_hello {
             member.wire.hello();
@@ -331,7 +335,7 @@ fn try_out(context: &Context<'_>, member: &mut Member, patience: Duration) -> Re
     while member.wire.take_over().is_none() {
         member.wire.poll(|| waiter.now());
         if begin.elapsed() > patience {
-            return late("a first fold did not come back");
+            return late(member, Missing::Fold);
         }
         if Instant::now() >= next_hello {
             member.wire.hello();
@@ -341,7 +345,7 @@ fn try_out(context: &Context<'_>, member: &mut Member, patience: Duration) -> Re
     }
     let want = (0..identity.members).fold(0, |all, member| all | member);
     if marks.iter().any(|byte| *byte != want) {
-        return Err("a first fold came back wrong".into());
+        return Err(Trouble::WrongFold);
     }
     Ok(())
 }
@@ -352,9 +356,9 @@ fn tell<T: Serialize + serde::de::DeserializeOwned>(
     mine: &T,
     patience: Duration,
     meanwhile: &mut dyn FnMut(),
-) -> Result<Vec<T>, String> {
-    exchange(mpi, comm, mine, Some(patience), meanwhile).map_err(|failure| match failure {
-        Failure::Silence => {
+) -> Result<Vec<T>, NoGroup> {
+    exchange(mpi, comm, mine, Some(patience), meanwhile).map_err(|failure| {
+        if failure == Failure::Silence {
             log::error!(
                 "some ranks did not answer within {} s. Is LD_PRELOAD exported to every host? \
                  (mpirun -x LD_PRELOAD, mpiexec -genv, or `foldback run`)",
@@ -362,7 +366,6 @@ fn tell<T: Serialize + serde::de::DeserializeOwned>(
             );
             mpi.abort(comm)
         }
-        Failure::Gibberish => "some ranks have another version of foldback".into(),
-        Failure::Mpi => "MPI failed during set-up".into(),
+        NoGroup::Untold(failure)
     })
 }

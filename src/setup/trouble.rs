@@ -1,0 +1,155 @@
+//! Why a communicator has no group.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::exchange::Failure;
+use crate::bindings::FB_MAX_MEMBERS;
+
+/// Why a communicator has no group: the same on all ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoGroup {
+    /// All ranks are on one host: nothing is wrong.
+    OneHost,
+    /// There are so many.
+    TooManyHosts(usize),
+    /// A rank is not as rank 0 is, in what all must have alike.
+    Differs {
+        /// Which.
+        rank: usize,
+        /// In what.
+        what: &'static str,
+    },
+    /// Ranks of one host belong to different users.
+    Users,
+    /// A host has no address that the others could reach.
+    NoAddress,
+    /// The hosts' agents use different UDP ports.
+    Ports,
+    /// This rank is on none of the hosts.
+    Nowhere,
+    /// The ranks could not tell each other.
+    Untold(Failure),
+    /// Some rank has a trouble of its own.
+    Rank {
+        /// Which.
+        rank: usize,
+        /// The number of its host.
+        host: usize,
+        /// What it said.
+        trouble: Trouble,
+    },
+}
+
+/// What keeps one rank from taking part. It tells all others, so it travels; texts are for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trouble {
+    /// A setting is wrong.
+    Settings(String),
+    /// The system has no random numbers.
+    Random(String),
+    /// There is no agent, or it refuses.
+    Agent(String),
+    /// The ranks of the host cannot meet.
+    SharedMemory(String),
+    /// The group's cells or sockets cannot be had.
+    Group(String),
+    /// Frames do not come through.
+    Silence {
+        /// What did not come.
+        missing: Missing,
+        /// Within how many seconds.
+        seconds: u64,
+        /// By which hook.
+        hook: String,
+        /// Of which interface.
+        interface: String,
+        /// To which UDP port.
+        port: u16,
+    },
+    /// A first fold came back wrong.
+    WrongFold,
+}
+
+/// What does not come where frames do not come through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Missing {
+    /// A HELLO of each host.
+    Hello,
+    /// The result of the first fold.
+    Fold,
+}
+
+impl fmt::Display for NoGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OneHost => f.write_str("all ranks are on one host"),
+            Self::TooManyHosts(hosts) => write!(f, "{hosts} hosts; at most {FB_MAX_MEMBERS} fold"),
+            Self::Differs { rank, what } => write!(f, "rank {rank} has another {what} than rank 0"),
+            Self::Users => f.write_str("ranks of one host belong to different users"),
+            Self::NoAddress => f.write_str("a host has no usable IPv4 address"),
+            Self::Ports => f.write_str(
+                "the agents use different UDP ports: give them all the same FOLDBACK_PORT",
+            ),
+            Self::Nowhere => f.write_str("this rank is on no host"),
+            Self::Untold(Failure::Silence) => f.write_str("some ranks did not answer"),
+            Self::Untold(Failure::Gibberish) => {
+                f.write_str("some ranks have another version of foldback")
+            }
+            Self::Untold(Failure::Mpi) => f.write_str("MPI failed during set-up"),
+            Self::Rank { rank, host, trouble } => write!(f, "rank {rank} (host {host}): {trouble}"),
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Settings(why) | Self::Random(why) | Self::Agent(why) | Self::Group(why) => {
+                f.write_str(why)
+            }
+            Self::SharedMemory(why) => write!(f, "shared memory: {why}"),
+            Self::Silence { missing, seconds, hook, interface, port } => {
+                let missing = match missing {
+                    Missing::Hello => "not all hosts were heard",
+                    Missing::Fold => "a first fold did not come back",
+                };
+                write!(
+                    f,
+                    "{missing} within {seconds} s through {hook} of interface {interface}: is UDP \
+                     port {port} let through?"
+                )
+            }
+            Self::WrongFold => f.write_str("a first fold came back wrong"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn troubles_travel_and_are_one_line() {
+        let (hook, interface) = ("tc".to_string(), "eth0".to_string());
+        let silence =
+            Trouble::Silence { missing: Missing::Fold, seconds: 5, hook, interface, port: 7 };
+        for trouble in [
+            Trouble::Settings("FOLDBACK_WINDOW=x".into()),
+            Trouble::SharedMemory("no room".into()),
+            silence,
+            Trouble::WrongFold,
+        ] {
+            let told = serde_json::to_string(&trouble).unwrap();
+            let heard: Trouble = serde_json::from_str(&told).unwrap();
+            assert_eq!(heard, trouble);
+            let line = NoGroup::Rank { rank: 3, host: 1, trouble }.to_string();
+            assert!(line.starts_with("rank 3 (host 1): ") && line.lines().count() == 1, "{line}");
+        }
+        let silent = NoGroup::Untold(Failure::Silence);
+        assert_ne!(silent.to_string(), NoGroup::Untold(Failure::Mpi).to_string());
+    }
+}
