@@ -12,10 +12,12 @@
 
 enum { TAG = 9, MANY = 24 };
 
-static long cycles = 1000, stall = PATIENCE;
+static long cycles = 1000, stall = PATIENCE, late;
 
 static const struct option_spec options[] = {
     {"--cycles", OPTION_NUMBER, &cycles, "communicators to make and free (1000)"},
+    {"--late", OPTION_NUMBER, &late,
+     "seconds by which the last rank comes late to a communicator (0)"},
     {"--stall", OPTION_NUMBER, &stall, "seconds that one test may take (300)"},
     {0},
 };
@@ -208,6 +210,17 @@ static void different_paces(void)
 	use_and_free(comm, "halves at different paces", world_rank % 2 ? 1000 : 100);
 }
 
+/* A rank that computes for long comes late to a communicator, and is waited for. */
+static void a_late_rank(void)
+{
+	MPI_Comm comm;
+
+	MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+	if (world_rank == world_size - 1)
+		sleep_ms(1e3 * (double)late);
+	use_and_free(comm, "a duplicate with a late rank", 20);
+}
+
 /* Other collectives on an intercommunicator: `want` is the sum of the other half's ranks. */
 static void across(MPI_Comm inter, int upper, long want)
 {
@@ -335,6 +348,7 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } tests[] = {
+    {"a late rank", a_late_rank},
     {"grids", grids},
     {"graphs", graphs},
     {"duplicates", duplicates},

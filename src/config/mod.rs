@@ -40,7 +40,7 @@ pub struct Config {
     pub stats: Option<String>,
     /// What of them is said on standard error. `FOLDBACK_REPORT`.
     pub report: Report,
-    /// How long the ranks may take to answer each other at set-up. `FOLDBACK_SETUP_TIMEOUT`, s.
+    /// How long the ranks may take to answer the roll call of MPI_Init. `FOLDBACK_SETUP_TIMEOUT`, s.
     pub setup_timeout: Duration,
     /// How long the first frames may take to go round. `FOLDBACK_PROBE_TIMEOUT`, s.
     pub probe_timeout: Duration,

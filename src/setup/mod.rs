@@ -11,7 +11,8 @@
 //!
 //! Whatever goes wrong anywhere, all ranks hear of it in the next exchange, and all leave the
 //! communicator to MPI. The one failure that cannot be told is a rank that does not take part:
-//! foldback is not loaded there. Then the job ends, with a message.
+//! foldback is not loaded there. So there is a roll call first, once, when MPI starts: if a rank does not
+//! answer, the job ends, with a message.
 
 pub mod agent;
 pub mod exchange;
@@ -96,7 +97,18 @@ struct Outcome {
 /// # Errors
 /// What MPI says.
 pub fn roll_call(mpi: &Mpi, comm: Handle, patience: Duration) -> Result<(), NoGroup> {
-    tell(mpi, comm, &(), patience, &mut || ()).map(drop)
+    match exchange(mpi, comm, &(), Some(patience), &mut || ()) {
+        Ok(_) => Ok(()),
+        Err(Failure::Silence) => {
+            log::error!(
+                "some ranks did not answer within {} s. Is LD_PRELOAD exported to every host? \
+                 (mpirun -x LD_PRELOAD, mpiexec -genv, or `foldback run`)",
+                patience.as_secs()
+            );
+            mpi.abort(comm)
+        }
+        Err(failure) => Err(NoGroup::Untold(failure)),
+    }
 }
 
 /// Sets a group up for `comm`. Collective.
@@ -107,9 +119,8 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
     let (mpi, rank) = (context.mpi, context.mpi.rank(comm));
     let defaults = Config::default();
     let config = context.config.as_ref().unwrap_or(&defaults);
-    let patience = config.setup_timeout;
 
-    let hellos = tell(mpi, comm, &hello(context.config), patience, &mut || ())?;
+    let hellos = tell(mpi, comm, &hello(context.config), &mut || ())?;
     let layout = Layout::new(hellos.iter().map(|hello| hello.host.as_str()));
     let members = agree(&hellos, &layout)?;
     let (me, place) = layout.place(rank).ok_or(NoGroup::Nowhere)?;
@@ -139,7 +150,7 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
             }
         }
     }
-    let offers = tell(mpi, comm, &offer, patience, &mut || ())?;
+    let offers = tell(mpi, comm, &offer, &mut || ())?;
     troubles(&layout, offers.iter().map(|offer| &offer.trouble))?;
     let leader = &offers[layout.hosts[me][0]];
     if let Some(address) = &leader.embedded {
@@ -175,14 +186,14 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
         None
     });
 
-    let outcomes = tell(mpi, comm, &Outcome { trouble }, patience, &mut || ())?;
+    let outcomes = tell(mpi, comm, &Outcome { trouble }, &mut || ())?;
     troubles(&layout, outcomes.iter().map(|outcome| &outcome.trouble))?;
 
     let trouble =
         member.as_mut().and_then(|member| try_out(context, member, config.probe_timeout).err());
     // A peer may have missed our HELLO; it cannot go on without.
     let mut next_hello = Instant::now();
-    let outcomes = tell(mpi, comm, &Outcome { trouble }, patience, &mut || {
+    let outcomes = tell(mpi, comm, &Outcome { trouble }, &mut || {
         if let Some(member) = member.as_mut().filter(|_| Instant::now() >= next_hello) {
             member.wire.hello();
             next_hello = Instant::now() + Duration::from_millis(10);
@@ -350,22 +361,12 @@ fn try_out(context: &Context<'_>, member: &mut Member, patience: Duration) -> Re
     Ok(())
 }
 
+/// Waits as long as it takes: all ranks have foldback, but they need not come to a communicator at one time.
 fn tell<T: Serialize + serde::de::DeserializeOwned>(
     mpi: &Mpi,
     comm: Handle,
     mine: &T,
-    patience: Duration,
     meanwhile: &mut dyn FnMut(),
 ) -> Result<Vec<T>, NoGroup> {
-    exchange(mpi, comm, mine, Some(patience), meanwhile).map_err(|failure| {
-        if failure == Failure::Silence {
-            log::error!(
-                "some ranks did not answer within {} s. Is LD_PRELOAD exported to every host? \
-                 (mpirun -x LD_PRELOAD, mpiexec -genv, or `foldback run`)",
-                patience.as_secs()
-            );
-            mpi.abort(comm)
-        }
-        NoGroup::Untold(failure)
-    })
+    exchange(mpi, comm, mine, None, meanwhile).map_err(NoGroup::Untold)
 }

@@ -160,6 +160,9 @@ impl Job {
             .env("FOLDBACK_MAX_BYTES", "16384")
             // By the limits alone: what is tested is what is folded. tests/mpi/router.rs has the rest.
             .env("FOLDBACK_ROUTE", "fold")
+            // For hangs alone: TCP, over which MPI goes, may stand still for a minute where frames are lost.
+            .env("FOLDBACK_SETUP_TIMEOUT", "300")
+            .env("FOLDBACK_PROBE_TIMEOUT", "60")
             // Shown if the test fails.
             .env("FOLDBACK_LOG", "debug")
             .env("FOLDBACK_LIB", library());
@@ -199,8 +202,13 @@ impl Job {
     }
 
     /// Runs the program, which must fail, and not for want of time. Returns what was said.
-    pub fn run_to_failure(mut self, name: &str, arguments: &[&str]) -> String {
+    pub fn run_to_failure(self, name: &str, arguments: &[&str]) -> String {
         let program = program(self.mpi, name);
+        self.run_path_to_failure(&program, arguments)
+    }
+
+    /// Runs a program from elsewhere, likewise.
+    pub fn run_path_to_failure(mut self, program: &Path, arguments: &[&str]) -> String {
         self.command.args(["--timeout", &self.timeout.to_string(), "--"]).arg(program);
         self.command.args(arguments);
         let limit = Duration::from_secs(self.timeout) + GRACE;

@@ -44,6 +44,31 @@ fn communicators_of_every_making_work() {
     outcome.assert_prints("subcomm: all ok");
 }
 
+/// Whoever comes first to a communicator waits as long as in MPI; not every rank of a program is there at once.
+#[test]
+fn a_rank_may_come_late_to_a_communicator() {
+    let _turn = turn();
+    let job = Job::new(Mpi::Open, 2).env("FOLDBACK_SETUP_CALLS", "1");
+    let job = job.env("FOLDBACK_SETUP_TIMEOUT", "8");
+    let outcome = job.run("subcomm", &["--late", "9", "--cycles", "6"]);
+    outcome.assert_prints("subcomm: a late rank: ok");
+    outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
+}
+
+/// It would go to the real MPI alone, and the others wait for it for ever.
+#[test]
+fn a_rank_without_foldback_ends_the_job_with_a_message() {
+    let _turn = turn();
+    let program = program(Mpi::Open, "histogram");
+    let script = "[ \"$(hostname)\" = h1 ] && unset LD_PRELOAD; exec \"$@\"";
+    let job = Job::new(Mpi::Open, 2).env("FOLDBACK_SETUP_TIMEOUT", "3");
+    let said = job.run_path_to_failure(
+        Path::new("/bin/sh"),
+        &["-c", script, "sh", program.to_str().unwrap()],
+    );
+    assert!(said.contains("did not answer within 3 s"), "{said}");
+}
+
 /// Groups take the kernel grace periods of RCU, which are long on a busy machine: time enough for those.
 #[test]
 #[ignore = "long: 1,000 communicators"]
