@@ -3,7 +3,7 @@
 //! ```text
 //!  program ── MPI_Allreduce ─▶ preload ─▶ dispatch ── left to MPI ─▶ mpi (the real one)
 //!               route ─▶ plan ─▶ codec ─────┤
-//!                                         group ─ leaf          ranks of this host
+//!                                         engine ─ leaf         ranks of this host
 //!                                           │
 //!                                          wire ── sendmsg ─▶ tc egress ─▶ other hosts
 //!                                           ▲                                   │
@@ -20,6 +20,7 @@ mod codec;
 mod comm;
 pub mod config;
 mod dispatch;
+pub mod engine;
 mod group;
 mod guard;
 pub mod leaf;
@@ -33,6 +34,6 @@ mod route;
 mod setup;
 mod sockopt;
 pub mod stats;
-mod topology;
+pub mod topology;
 mod wait;
 pub mod wire;

@@ -7,6 +7,8 @@
 mod native;
 #[path = "simulation/network.rs"]
 mod network;
+#[path = "simulation/ranks.rs"]
+mod ranks;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -227,6 +229,7 @@ impl Member {
     }
 }
 
+#[derive(Clone, Copy)]
 struct Setting {
     seed: u64,
     members: u8,
@@ -303,12 +306,44 @@ fn run(setting: &Setting) -> u64 {
 /// Far more than any run takes; a hang must end as a failure.
 const MOST: Duration = Duration::from_secs(120);
 
-const CALM: Fault = Fault { loss: 0, duplication: 0, delay: 0, most_delay: 0, flips: 0, moves: 0 };
-const ROUGH: Fault =
-    Fault { loss: 20, duplication: 20, delay: 50, most_delay: 3_000, flips: 20, moves: 0 };
+const CALM: Fault =
+    Fault { loss: 0, duplication: 0, delay: 0, most_delay: 0, flips: 0, busy: 0, moves: 0 };
+const ROUGH: Fault = Fault {
+    loss: 20,
+    duplication: 20,
+    delay: 50,
+    most_delay: 3_000,
+    flips: 20,
+    busy: 20,
+    moves: 0,
+};
 /// Frames that come back after seconds.
 const GHOSTS: Fault =
-    Fault { loss: 50, duplication: 100, delay: 100, most_delay: 2_000_000, flips: 50, moves: 0 };
+    Fault { loss: 50, duplication: 100, delay: 100, most_delay: 2_000_000, flips: 50, ..ROUGH };
+
+const USUAL: Setting = Setting {
+    seed: 1,
+    members: 4,
+    collectives: 300,
+    most_bytes: 8192,
+    window: 256,
+    depth: 1,
+    algorithm: Star,
+    xdp: false,
+    fault: ROUGH,
+};
+
+/// One of many: its size and ways vary with the seed.
+fn drawn(seed: u64) -> Setting {
+    Setting {
+        seed,
+        members: 2 + (seed % 7) as u8,
+        depth: 1 + (seed % 5) as usize * 7,
+        algorithm: [Direct, Star, Shards, Star, Shards][(seed % 5) as usize],
+        xdp: seed.is_multiple_of(2),
+        ..USUAL
+    }
+}
 
 #[test]
 fn a_calm_network_needs_no_repair() {
@@ -323,17 +358,8 @@ fn a_calm_network_needs_no_repair() {
         (3, Shards, true),
         (16, Shards, false),
     ] {
-        let steps = run(&Setting {
-            seed: 1,
-            algorithm,
-            members,
-            collectives: 300,
-            most_bytes: 4096,
-            window: 256,
-            depth: 1,
-            xdp,
-            fault: CALM,
-        });
+        let steps =
+            run(&Setting { algorithm, members, most_bytes: 4096, xdp, fault: CALM, ..USUAL });
         assert!(steps > 300);
     }
 }
@@ -341,18 +367,7 @@ fn a_calm_network_needs_no_repair() {
 #[test]
 fn lost_doubled_and_reordered_frames_are_repaired() {
     for seed in 0..50 {
-        let members = 2 + (seed % 7) as u8;
-        run(&Setting {
-            seed,
-            members,
-            collectives: 300,
-            most_bytes: 8192,
-            window: 256,
-            depth: 1 + (seed % 5) as usize * 7,
-            algorithm: [Direct, Star, Shards, Star, Shards][(seed % 5) as usize],
-            xdp: seed % 2 == 0,
-            fault: ROUGH,
-        });
+        run(&drawn(seed));
     }
 }
 
@@ -360,15 +375,12 @@ fn lost_doubled_and_reordered_frames_are_repaired() {
 fn frames_that_return_after_seconds_do_no_harm() {
     for seed in 100..120 {
         run(&Setting {
-            seed,
             members: 4,
             collectives: 1000,
             most_bytes: 3000,
-            window: 256,
-            depth: 1 + (seed % 5) as usize * 7,
             algorithm: [Direct, Star, Shards][(seed % 3) as usize],
-            xdp: seed % 2 == 0,
             fault: GHOSTS,
+            ..drawn(seed)
         });
     }
 }
@@ -377,34 +389,23 @@ fn frames_that_return_after_seconds_do_no_harm() {
 /// nobody tells them but its next frame.
 #[test]
 fn hosts_may_move_in_mid_run() {
-    for seed in 300..360 {
-        run(&Setting {
-            seed,
-            members: 2 + (seed % 7) as u8,
-            collectives: 300,
-            most_bytes: 8192,
-            window: 256,
-            depth: 1 + (seed % 5) as usize * 7,
-            algorithm: [Direct, Star, Shards, Star, Shards][(seed % 5) as usize],
-            xdp: seed % 2 == 0,
-            fault: Fault { moves: 20, ..if seed % 4 == 0 { CALM } else { ROUGH } },
-        });
+    for seed in 300u64..360 {
+        let fault = if seed.is_multiple_of(4) { CALM } else { ROUGH };
+        run(&Setting { fault: Fault { moves: 20, ..fault }, ..drawn(seed) });
     }
 }
 
 #[test]
 fn long_messages_wrap_the_window_many_times() {
-    for seed in 200..206 {
+    for seed in 200u64..206 {
         run(&Setting {
-            seed,
             members: 2 + (seed % 3) as u8,
             collectives: 12,
             most_bytes: 1 << 20,
-            window: if seed % 2 == 0 { 256 } else { 1024 },
-            depth: 1 + (seed % 5) as usize * 7,
+            window: if seed.is_multiple_of(2) { 256 } else { 1024 },
             algorithm: [Direct, Shards, Star, Shards][(seed % 4) as usize],
             xdp: false,
-            fault: ROUGH,
+            ..drawn(seed)
         });
     }
 }
@@ -567,15 +568,12 @@ fn members_that_do_not_agree_on_a_length_go_on() {
 fn many_transfers_are_under_way_at_once() {
     for seed in 300..320 {
         run(&Setting {
-            seed,
             members: 2 + (seed % 4) as u8,
             collectives: 1500,
             most_bytes: 4096,
-            window: 256,
             depth: 200,
             algorithm: [Direct, Star, Shards][(seed % 3) as usize],
-            xdp: seed % 2 == 0,
-            fault: ROUGH,
+            ..drawn(seed)
         });
     }
 }

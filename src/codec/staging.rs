@@ -10,7 +10,7 @@ use std::ffi::c_int;
 use super::finish::{SUCCESS, bring};
 use super::keys;
 use crate::call::Elements;
-use crate::group::Job;
+use crate::engine::Job;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::plan::{Finish, Plan, Sink, Source};

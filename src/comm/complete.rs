@@ -2,7 +2,8 @@
 #![allow(unsafe_code)]
 
 use crate::bindings::FB_TYPE_U64;
-use crate::group::{Group, Job, Pattern};
+use crate::engine::{Job, Pattern};
+use crate::group::Group;
 use crate::mpi::Mpi;
 use crate::setup::Context;
 use crate::wait::Waiter;
@@ -23,14 +24,14 @@ pub unsafe fn complete(
     by: Algorithm,
 ) -> Result<(), Mismatch> {
     // SAFETY: the caller's promise.
-    let ticket = unsafe { group.start(job, by, None) };
+    let ticket = unsafe { group.engine.start(job, by, None) };
     let mut waiter = Waiter::new(context.mpi, context.nothing);
     loop {
-        let moved = group.poll(|| waiter.now());
-        if group.is_over(ticket) {
-            return group.outcome(ticket);
+        let moved = group.engine.poll(|| waiter.now());
+        if group.engine.is_over(ticket) {
+            return group.engine.outcome(ticket);
         }
-        if group.is_out_of_step() {
+        if group.engine.is_out_of_step() {
             out_of_step(context.mpi);
         }
         if moved {
@@ -58,7 +59,7 @@ pub fn fold_words(context: &Context<'_>, group: &mut Group, op: u32, words: &mut
         send: data,
         recv: data,
     };
-    let by = group.usual_fold(job.bytes);
+    let by = group.engine.usual_fold(job.bytes);
     // SAFETY: the words stay until it is over.
     let outcome = unsafe { complete(context, group, job, by) };
     if outcome.is_err() {

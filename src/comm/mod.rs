@@ -29,11 +29,11 @@ pub struct Folding {
 impl Folding {
     /// A group in which nothing has been measured.
     pub fn new(group: Group, shared: &Shared) -> Self {
-        let layout = &group.place.layout;
+        let place = &group.engine.place;
         let router = Router::new(Setting {
-            members: layout.hosts.len(),
-            ranks: layout.ranks(),
-            has_shards: group.place.has_shards,
+            members: place.layout.hosts.len(),
+            ranks: place.layout.ranks(),
+            has_shards: place.has_shards,
             algorithm: shared.algorithm,
         });
         Self { group, router }

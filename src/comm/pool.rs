@@ -42,7 +42,8 @@ impl Pool {
         let Some(owned) = pool.as_deref() else { return (0, 0) };
         let is_idle = |group: &Communicator| {
             let folding = group.try_folding();
-            folding.is_some_and(|folding| folding.as_ref().is_some_and(|f| f.group.is_idle()))
+            folding
+                .is_some_and(|folding| folding.as_ref().is_some_and(|f| f.group.engine.is_idle()))
         };
         let bit = |(index, owned): (usize, &Owned)| {
             u64::from(!owned.taken && is_idle(&owned.group)) << index

@@ -46,11 +46,11 @@ impl Retired {
             let gone = match folding.as_mut() {
                 None => return false,
                 Some(_) if all => true,
-                Some(folding) if !folding.group.is_idle() => {
-                    folding.group.poll(Instant::now);
+                Some(folding) if !folding.group.engine.is_idle() => {
+                    folding.group.engine.poll(Instant::now);
                     false
                 }
-                Some(folding) => folding.group.farewell(),
+                Some(folding) => folding.group.engine.farewell(Instant::now),
             };
             if gone && let Some(line) = folding.take().and_then(|folding| folding.group.report()) {
                 match report.as_mut() {

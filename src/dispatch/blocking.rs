@@ -23,7 +23,7 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Passed> {
     let mut guard = communicator.folding_or(config.shared.setup_calls, set_up)?;
     let folding = guard.as_mut().ok_or(Reason::NoGroup)?;
     let case = judged.case();
-    let fit = fit(case, &mut folding.group.place)?;
+    let fit = fit(case, &mut folding.group.engine.place)?;
     let mut route = None;
     if admitted.measured {
         let (id, step) = choose(&judged, folding);
@@ -65,7 +65,7 @@ fn choose(judged: &Judged<'_>, folding: &mut Folding) -> (ClassId, Step) {
     let Judged { process, running, config, call, admitted, .. } = judged;
     let Folding { group, router } = folding;
     let collective = call.collective;
-    let bytes = router::bytes_in_all(collective, admitted.bytes, group.place.layout.ranks());
+    let bytes = router::bytes_in_all(collective, admitted.bytes, group.engine.place.layout.ranks());
     let id = ClassId::new(collective, bytes);
     if let Some(mut sums) = router.known(id).and_then(|class| class.due()) {
         fold_words(&process.context(running), group, FB_OP_SUM, &mut sums);
@@ -76,7 +76,7 @@ fn choose(judged: &Judged<'_>, folding: &mut Folding) -> (ClassId, Step) {
     let usual = if bytes > config.shared.max_bytes[collective as usize] {
         Way::Mpi
     } else {
-        Way::Fold(group.usual_fold(bytes))
+        Way::Fold(group.engine.usual_fold(bytes))
     };
     (id, router.class(id, usual).next())
 }

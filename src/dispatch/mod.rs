@@ -12,7 +12,8 @@ use std::sync::Arc;
 use crate::call::{Call, Form, Message};
 use crate::comm::Communicator;
 use crate::config::Config;
-use crate::group::{Group, Job};
+use crate::engine::Job;
+use crate::group::Group;
 use crate::plan::Case;
 use crate::process::{Process, Running};
 use crate::route::{Admitted, Ends, Left, Reason, admit, judge};
@@ -137,6 +138,6 @@ impl Judged<'_> {
 
 /// How a job goes whose ways are not compared.
 fn usual_algorithm(config: &Config, group: &Group, job: &Job) -> Algorithm {
-    let usual = group.usual_algorithm(job);
+    let usual = group.engine.usual_algorithm(job);
     if job.is_for_user_space() { usual } else { config.shared.algorithm.unwrap_or(usual) }
 }

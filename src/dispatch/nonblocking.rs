@@ -9,7 +9,8 @@ use super::{Judged, usual_algorithm};
 use crate::codec::{SUCCESS, prepare};
 use crate::comm::Communicator;
 use crate::config::Config;
-use crate::group::{Group, Outcome};
+use crate::engine::Outcome;
+use crate::group::Group;
 use crate::plan::{Plan, fit, plan};
 use crate::process::Process;
 use crate::requests::Open;
@@ -23,7 +24,7 @@ pub(super) unsafe fn start(judged: Judged<'_>, request: *mut c_void) -> Result<c
     let mut guard = communicator.folding();
     let group = &mut guard.as_mut().ok_or(Reason::NotYet)?.group;
     let case = judged.case();
-    let fit = fit(case, &mut group.place)?;
+    let fit = fit(case, &mut group.engine.place)?;
     let plan = plan(case, fit);
     let open = || process.requests.open(&process.mpi, request);
     // SAFETY: the caller's promise.
@@ -50,8 +51,8 @@ pub(super) unsafe fn begin(
         let request = open();
         let over = Outcome::default();
         let algorithm = usual_algorithm(config, group, &job);
-        group.start(job, algorithm, Some(Arc::clone(&over)));
-        group.poll(Instant::now);
+        group.engine.start(job, algorithm, Some(Arc::clone(&over)));
+        group.engine.poll(Instant::now);
         process.requests.add(&process.mpi, Arc::clone(communicator), over, prepared, request);
     }
 }

@@ -25,7 +25,7 @@ pub(super) unsafe fn initialise(
     let comm = mpi.abi.handle(call.comm);
     let own = communicators.take_spare(&process.context(running), comm, &judged.communicator)?;
     let fit = match own.folding().as_mut() {
-        Some(folding) => fit(judged.case(), &mut folding.group.place),
+        Some(folding) => fit(judged.case(), &mut folding.group.engine.place),
         None => Err(Reason::NoGroup),
     };
     let fit = match fit {

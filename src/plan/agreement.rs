@@ -9,7 +9,7 @@ use super::{Case, Fit, Source, fit, plan};
 use crate::bindings as b;
 use crate::call::{Call, Collective, Counts, Form, Message, Side};
 use crate::config::{Config, Policy};
-use crate::group::Pattern;
+use crate::engine::Pattern;
 use crate::mpi::pmpi::Handle;
 use crate::mpi::types::{Class, Op, Shape, TypeInfo};
 use crate::route::{Admitted, Ends, Facts, Left, Reason, admit, judge};

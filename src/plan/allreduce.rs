@@ -1,7 +1,7 @@
 //! MPI_Allreduce: a fold to all, long ones by shards; or a deposit, and each folds all.
 
 use super::{Case, Fit, Plan, reducing};
-use crate::group::Pattern;
+use crate::engine::Pattern;
 use crate::route::Reason;
 use crate::topology::Place;
 

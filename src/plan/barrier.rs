@@ -2,7 +2,7 @@
 
 use super::moving::moves;
 use super::{Case, Fit, Plan, Sink, Source};
-use crate::group::Pattern;
+use crate::engine::Pattern;
 use crate::route::Reason;
 use crate::topology::Place;
 

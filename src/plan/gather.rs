@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Case, Fit, Plan, fitting, moving};
-use crate::group::Pattern;
+use crate::engine::Pattern;
 use crate::route::Reason;
 use crate::topology::Place;
 

@@ -21,7 +21,7 @@ mod scatter;
 use std::ffi::c_void;
 
 use crate::call::{Call, Collective, Elements};
-use crate::group::Pattern;
+use crate::engine::Pattern;
 use crate::route::eligibility::Pair;
 use crate::route::{Admitted, Ends, Reason};
 use crate::topology::Place;

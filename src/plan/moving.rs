@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{Finish, Piece, Plan, Sink, Source};
 use crate::call::Elements;
-use crate::group::Pattern;
+use crate::engine::Pattern;
 use crate::route::Ends;
 use crate::topology::Image;
 

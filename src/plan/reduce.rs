@@ -1,7 +1,7 @@
 //! MPI_Reduce: a fold to the root; or a deposit there, and the root folds all.
 
 use super::{Case, Fit, Plan, reducing};
-use crate::group::Pattern;
+use crate::engine::Pattern;
 use crate::route::Reason;
 use crate::topology::Place;
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::{Case, Finish, Fit, Piece, Plan, Sink, fitting, reducing};
 use crate::call::Collective;
-use crate::group::Pattern;
+use crate::engine::Pattern;
 use crate::route::{Ends, Reason};
 use crate::topology::Place;
 

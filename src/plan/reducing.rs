@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::fitting::{Kernel, all, parts};
 use super::moving::{moves, source};
 use super::{Case, Deposits, Finish, Fit, Plan, Sink, Source};
-use crate::group::Pattern;
+use crate::engine::Pattern;
 use crate::route::eligibility::{By, Reduction};
 use crate::route::{Ends, Reason};
 use crate::topology::{Image, Place};

@@ -25,7 +25,7 @@ use nix::sys::signal::SigSet;
 
 use crate::codec::Prepared;
 use crate::comm::{Communicator, out_of_step};
-use crate::group::Outcome;
+use crate::engine::Outcome;
 use crate::mpi::Mpi;
 
 /// Pause of the thread between two looks: short beside a computation that is worth overlapping, and
@@ -217,8 +217,8 @@ fn poll(pending: &[Pending]) -> Result<bool, OutOfStep> {
         if let Some(mut folding) = pending.communicator.try_folding()
             && let Some(folding) = folding.as_mut()
         {
-            moved |= folding.group.poll(Instant::now);
-            if folding.group.is_out_of_step() {
+            moved |= folding.group.engine.poll(Instant::now);
+            if folding.group.engine.is_out_of_step() {
                 return Err(OutOfStep);
             }
         }

@@ -28,8 +28,8 @@ use serde::{Deserialize, Serialize};
 use crate::agent::{Client, GroupSpec, SocketAddress, Versions};
 use crate::bindings::{FB_MAX_MEMBERS, FB_OP_BOR, FB_TYPE_U8};
 use crate::config::{Config, Network, Shared};
-use crate::group::operation::Raw;
-use crate::group::{Group, Member};
+use crate::engine::{Engine, Raw};
+use crate::group::{Group, GroupWire, Member};
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::topology::{Layout, Place};
@@ -169,7 +169,7 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
         chunk_bytes,
     };
     let mut trouble = None;
-    let mut member = None;
+    let mut joined = None;
     let leaf = match (&mut meeting, &leader.meeting) {
         (Some(host), _) => host.receive(locals).map(Some),
         (None, Some(address)) => meet::join(address, place, locals).map(Some),
@@ -177,7 +177,7 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
     };
     if let Some(client) = client {
         match join(context, client, &identity, &members, config.shared.window) {
-            Ok(joined) => member = Some(joined),
+            Ok(member) => joined = Some(member),
             Err(error) => trouble = Some(error),
         }
     }
@@ -190,19 +190,20 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
     troubles(&layout, outcomes.iter().map(|outcome| &outcome.trouble))?;
 
     let trouble =
-        member.as_mut().and_then(|member| try_out(context, member, config.probe_timeout).err());
+        joined.as_mut().and_then(|joined| try_out(context, joined, config.probe_timeout).err());
     // A peer may have missed our HELLO; it cannot go on without.
     let mut next_hello = Instant::now();
     let outcomes = tell(mpi, comm, &Outcome { trouble }, &mut || {
-        if let Some(member) = member.as_mut().filter(|_| Instant::now() >= next_hello) {
-            member.wire.hello();
+        if let Some((wire, _)) = joined.as_mut().filter(|_| Instant::now() >= next_hello) {
+            wire.hello();
             next_hello = Instant::now() + Duration::from_millis(10);
         }
     })?;
     troubles(&layout, outcomes.iter().map(|outcome| &outcome.trouble))?;
     let has_shards = Algorithm::has_shards(members.len(), config.shared.window.into());
     let place = Place::new(layout, rank, chunk_bytes, has_shards).ok_or(NoGroup::Nowhere)?;
-    Ok(Group::new(place, member, leaf))
+    let (wire, member) = joined.unzip();
+    Ok(Group::new(Engine::new(place, wire, leaf), member))
 }
 
 fn hello(config: &Result<Config, String>) -> Hello {
@@ -281,7 +282,7 @@ fn join(
     identity: &Identity,
     members: &[Ipv4Addr],
     window: u32,
-) -> Result<Member, Trouble> {
+) -> Result<(GroupWire, Member), Trouble> {
     let spec = GroupSpec {
         token: identity.token,
         self_index: identity.me,
@@ -298,21 +299,24 @@ fn join(
         let _ = client.destroy_group(group.slot);
         Trouble::Group(error.to_string())
     })?;
-    let wire = Wire::new(cells, sockets, *identity);
-    Ok(Member {
-        wire,
+    let member = Member {
         client,
         slot: group.slot,
         hook: group.hook,
         interface: group.interface,
         host: hosts::host_name(),
-    })
+    };
+    Ok((Wire::new(cells, sockets, *identity), member))
 }
 
 /// Sends HELLOs until everyone's have come, then folds once at every aggregator.
-fn try_out(context: &Context<'_>, member: &mut Member, patience: Duration) -> Result<(), Trouble> {
+fn try_out(
+    context: &Context<'_>,
+    (wire, member): &mut (GroupWire, Member),
+    patience: Duration,
+) -> Result<(), Trouble> {
     let begin = Instant::now();
-    let late = |member: &Member, missing| {
+    let late = |missing| {
         Err(Trouble::Silence {
             missing,
             seconds: patience.as_secs(),
@@ -323,33 +327,33 @@ fn try_out(context: &Context<'_>, member: &mut Member, patience: Duration) -> Re
     };
     let mut waiter = Waiter::new(context.mpi, context.nothing);
     let mut next_hello = begin;
-    while !member.wire.heard_all() {
+    while !wire.heard_all() {
         let now = Instant::now();
         if now - begin > patience {
-            return late(member, Missing::Hello);
+            return late(Missing::Hello);
         }
         if now >= next_hello {
-            member.wire.hello();
+            wire.hello();
             next_hello = now + Duration::from_millis(5);
         }
         waiter.turn();
     }
     // One chunk for each aggregator.
-    let identity = *member.wire.identity();
+    let identity = *wire.identity();
     let bytes = usize::from(identity.members) * usize::from(identity.chunk_bytes);
     let (op, element) = (FB_OP_BOR as u8, FB_TYPE_U8 as u8);
     let mut marks = vec![identity.me; bytes];
     let (send, recv) = (marks.as_ptr(), marks.as_mut_ptr());
     let transfer = Transfer::new(Kind::FoldToAll, op, element, bytes)
         .by(Algorithm::best(usize::from(identity.members)));
-    member.wire.submit(transfer, Raw::new(send, recv));
-    while member.wire.take_over().is_none() {
-        member.wire.poll(|| waiter.now());
+    wire.submit(transfer, Raw::new(send, recv));
+    while wire.take_over().is_none() {
+        wire.poll(|| waiter.now());
         if begin.elapsed() > patience {
-            return late(member, Missing::Fold);
+            return late(Missing::Fold);
         }
         if Instant::now() >= next_hello {
-            member.wire.hello();
+            wire.hello();
             next_hello = Instant::now() + Duration::from_millis(5);
         }
         waiter.turn();

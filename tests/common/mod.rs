@@ -19,6 +19,11 @@ const PREFIX: &str = "foldback-test-";
 /// down, and `timeout` passes the signal on. The thread that starts it must be the one that waits.
 pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("FOLDBACK")) {
+            command.env_remove(name);
+        }
+    }
     let die_with_us = || prctl::set_pdeathsig(Signal::SIGTERM).map_err(std::io::Error::from);
     // SAFETY: between fork and exec only prctl is called, which is a plain system call.
     unsafe { command.pre_exec(die_with_us) };

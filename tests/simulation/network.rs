@@ -40,6 +40,8 @@ pub struct Fault {
     pub most_delay: u64,
     /// Frames with a bit flipped.
     pub flips: u64,
+    /// Frames to a host's own cell that find it locked.
+    pub busy: u64,
     /// Frames at whose sending some host moves: what is for its old address is lost from then on.
     pub moves: u64,
 }
@@ -216,6 +218,9 @@ impl State {
         can_send: bool,
     ) -> bool {
         let host = &mut self.hosts[usize::from(me)];
+        if from.is_none() && self.rng.below(1000) < self.fault.busy {
+            return false;
+        }
         let corrupt = host.counters.drop_corrupt;
         let cells = host.cells.as_mut_ptr();
         let reply =

@@ -4,12 +4,12 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::GroupWire;
 use crate::bindings as b;
 use crate::leaf::fold::fold;
 use crate::leaf::{Leaf, segment};
 use crate::topology::{Image, Layout, Place};
-use crate::wire::{Algorithm, Buffers, Kind, Mismatch, Part, Transfer};
+use crate::wire::cells::Memory;
+use crate::wire::{Algorithm, Buffers, Fabric, Kind, Mismatch, Part, Transfer, Wire};
 
 /// What a collective does, in terms of ranks of the communicator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,7 +201,11 @@ impl Operation {
     ///
     /// # Safety
     /// The job's pointers are as its fields say, until the operation is over.
-    pub unsafe fn submit(&mut self, place: &Place, wire: &mut GroupWire) {
+    pub unsafe fn submit<M: Memory, F: Fabric>(
+        &mut self,
+        place: &Place,
+        wire: &mut Wire<M, F, Raw>,
+    ) {
         let job = &self.job;
         let transfers = match job.pattern.image() {
             Some(image) => {
@@ -281,11 +285,11 @@ impl Operation {
     ///
     /// # Safety
     /// As [`Operation::submit`].
-    pub unsafe fn step(
+    pub unsafe fn step<M: Memory, F: Fabric>(
         &mut self,
         place: &Place,
         leaf: &mut Leaf,
-        wire: Option<&mut GroupWire>,
+        wire: Option<&mut Wire<M, F, Raw>>,
     ) -> bool {
         match self.stage {
             Stage::Begin => {
@@ -391,7 +395,12 @@ impl Operation {
         true
     }
 
-    fn submit_round(&self, place: &Place, block: *mut u8, wire: &mut GroupWire) -> usize {
+    fn submit_round<M: Memory, F: Fabric>(
+        &self,
+        place: &Place,
+        block: *mut u8,
+        wire: &mut Wire<M, F, Raw>,
+    ) -> usize {
         let job = &self.job;
         if let Some(image) = job.pattern.image() {
             let own = block.wrapping_add(image.member(place.member).start);
@@ -412,11 +421,11 @@ impl Operation {
 
     /// Puts a gather on the wire: as one chunk if it fits, else as a broadcast of each member. `own` is
     /// this member's part, `into` the image. Returns the number of transfers.
-    fn submit_gather(
+    fn submit_gather<M: Memory, F: Fabric>(
         &self,
         image: &Image,
         place: &Place,
-        wire: &mut GroupWire,
+        wire: &mut Wire<M, F, Raw>,
         own: *const u8,
         into: *mut u8,
     ) -> usize {

@@ -1,0 +1,164 @@
+//! The engine: the collectives under way of one rank in one group, as machines that are stepped and
+//! never wait. It drives the ranks of its host ([`crate::leaf`]) and, on a leader, the wire.
+#![allow(unsafe_code)]
+
+mod operation;
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use crate::leaf::Leaf;
+use crate::topology::Place;
+use crate::wire::cells::Memory;
+use crate::wire::{Algorithm, Fabric, Mismatch, Wire};
+use operation::Operation;
+pub use operation::{Job, Outcome, Pattern, Raw};
+
+/// Longest messages that are folded in the kernel, and that a root sends to everyone itself
+/// (docs/benchmarks.md).
+const SHARDS_FROM: usize = 4096;
+const SCATTER_FROM: usize = 32 << 10;
+
+/// What is under way of one rank in one group.
+pub struct Engine<M, F> {
+    /// Where we are.
+    pub place: Place,
+    /// Present in the leader of each host.
+    wire: Option<Wire<M, F, Raw>>,
+    /// Present where several ranks share a host.
+    leaf: Option<Leaf>,
+    /// What is under way, oldest first; it ends in this order.
+    operations: VecDeque<Operation>,
+    /// Operations started, and over.
+    started: u64,
+    ended: u64,
+    /// Of those that ended in one, and whose starter asks for it by their number.
+    mismatches: Vec<(u64, Mismatch)>,
+    out_of_step: bool,
+}
+
+// SAFETY: the raw memory is the group's own, and used by whoever holds the engine; buffers of the
+// program's are promised to it until their operation is over.
+unsafe impl<M: Send, F: Send> Send for Engine<M, F> {}
+
+/// Names an operation of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(u64);
+
+impl<M: Memory, F: Fabric> Engine<M, F> {
+    /// One in which nothing is under way.
+    pub fn new(place: Place, wire: Option<Wire<M, F, Raw>>, leaf: Option<Leaf>) -> Self {
+        let (operations, mismatches) = (VecDeque::new(), Vec::new());
+        let (started, ended, out_of_step) = (0, 0, false);
+        Self { place, wire, leaf, operations, started, ended, mismatches, out_of_step }
+    }
+
+    /// Starts a collective: sends what can be sent now. The rest is [`Group::poll`]'s. `over` is set
+    /// when it has ended on this rank.
+    ///
+    /// # Safety
+    /// `job`'s pointers are as its fields say, until it is over.
+    pub unsafe fn start(
+        &mut self,
+        job: Job,
+        algorithm: Algorithm,
+        over: Option<Outcome>,
+    ) -> Ticket {
+        let mut operation = Operation::new(job, algorithm, over);
+        if let (None, Some(wire)) = (&self.leaf, &mut self.wire) {
+            // SAFETY: the caller's promise.
+            unsafe { operation.submit(&self.place, wire) };
+        }
+        self.operations.push_back(operation);
+        self.started += 1;
+        Ticket(self.started)
+    }
+
+    /// Whether an operation is over on this rank.
+    pub fn is_over(&self, ticket: Ticket) -> bool {
+        ticket.0 <= self.ended
+    }
+
+    /// How an operation ended that is over, to whoever asks first.
+    ///
+    /// # Errors
+    /// In what the ranks differ.
+    pub fn outcome(&mut self, ticket: Ticket) -> Result<(), Mismatch> {
+        match self.mismatches.iter().position(|(number, _)| *number == ticket.0) {
+            Some(at) => Err(self.mismatches.swap_remove(at).1),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the ranks are in different collectives, so that nothing that is under way will end.
+    pub fn is_out_of_step(&self) -> bool {
+        self.out_of_step || self.wire.as_ref().is_some_and(|wire| wire.out_of_step)
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// Does what can be done now; never waits. Says whether anything moved.
+    pub fn poll(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        let Self { place, wire, leaf, operations, ended, mismatches, out_of_step, .. } = self;
+        let (mut now, mut moved) = (Some(now), false);
+        while let Some(operation) = operations.front_mut() {
+            if let Some(leaf) = leaf {
+                // SAFETY: promised to `start`.
+                while unsafe { operation.step(place, leaf, wire.as_mut()) } {
+                    moved = true;
+                }
+                *out_of_step |= operation.is_out_of_step();
+            }
+            if let Some(wire) = wire
+                && !operation.is_over()
+            {
+                if !wire.has_over() {
+                    match now.take() {
+                        Some(now) => moved |= wire.poll(now),
+                        None => return moved,
+                    }
+                }
+                let Some(over) = wire.take_over() else { return moved };
+                moved = true;
+                operation.transferred(leaf.as_ref(), place, over.mismatch);
+            }
+            if operation.is_over() {
+                *ended += 1;
+                mismatches.extend(operation.untold().map(|mismatch| (*ended, mismatch)));
+                operations.pop_front();
+            } else if wire.is_none() {
+                return moved;
+            }
+        }
+        moved
+    }
+
+    /// How a job goes if nothing has been measured.
+    pub fn usual_algorithm(&self, job: &Job) -> Algorithm {
+        match job.pattern {
+            Pattern::FoldToAll if job.is_for_user_space() => Algorithm::Shards,
+            Pattern::FoldToAll => self.usual_fold(job.bytes),
+            Pattern::Broadcast(_) if job.bytes > SCATTER_FROM => Algorithm::Shards,
+            _ => Algorithm::best(self.place.layout.hosts.len()),
+        }
+    }
+
+    /// Likewise, a fold of so many bytes to all.
+    pub fn usual_fold(&self, bytes: usize) -> Algorithm {
+        let long = bytes > SHARDS_FROM;
+        if long { Algorithm::Shards } else { Algorithm::best(self.place.layout.hosts.len()) }
+    }
+
+    /// Takes leave; to be called, when nothing is under way, until it says true.
+    pub fn farewell(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        self.wire.as_mut().is_none_or(|wire| wire.farewell(now))
+    }
+
+    /// Times this rank asked for something again.
+    pub fn asked(&self) -> u64 {
+        self.wire.as_ref().map_or(0, |wire| wire.asked)
+    }
+}

@@ -1,0 +1,363 @@
+//! Whole groups with several ranks on a host: engine, shared memory and wire of every rank, in one thread.
+//!
+//! Checked: every collective ends, on every rank, with the right value; and nobody needs a rank that
+//! has its own answer: it may be away, waiting in the real MPI, say, until all others have theirs.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use foldback::bindings as b;
+use foldback::engine::{Engine, Job, Outcome, Pattern};
+use foldback::leaf::Leaf;
+use foldback::leaf::fold::fold;
+use foldback::leaf::segment::Segment;
+use foldback::topology::{Image, Layout, Place};
+use foldback::wire::Algorithm::{self, Direct, Shards, Star};
+use foldback::wire::cells::Cells;
+use foldback::wire::{Identity, Wire};
+
+use crate::network::{Fault, HostMemory, Network, Port, Rng};
+use crate::{CALM, CHUNK, GHOSTS, MOST, ROUGH};
+
+const WINDOW: u32 = 256;
+
+/// One run.
+#[derive(Clone, Copy)]
+struct Setting {
+    seed: u64,
+    hosts: u64,
+    most_ranks_per_host: u64,
+    collectives: usize,
+    most_bytes: u64,
+    /// Collectives that a rank has under way at once, at most.
+    depth: usize,
+    /// After so many collectives each, no rank does anything before all have their answers.
+    rest: usize,
+    /// Whether the results of some go to everyone, by which all learn how far they may go.
+    to_all: bool,
+    /// `None`: as usual for the size.
+    algorithm: Option<Algorithm>,
+    fault: Fault,
+}
+
+/// Which host each rank is on: all hosts have at least one, in any order.
+fn layout(setting: &Setting, rng: &mut Rng) -> Layout {
+    let mut names: Vec<String> = Vec::new();
+    for host in 0..setting.hosts {
+        let ranks = 1 + rng.below(setting.most_ranks_per_host);
+        names.extend((0..ranks).map(|_| format!("h{host}")));
+    }
+    for at in (1..names.len()).rev() {
+        names.swap(at, rng.below(at as u64 + 1) as usize);
+    }
+    Layout::new(names.iter().map(String::as_str))
+}
+
+/// A collective that all ranks run.
+#[derive(Debug)]
+struct Collective {
+    pattern: Pattern,
+    op: u8,
+    element: u8,
+    /// Of the message; of a gather, nothing.
+    bytes: usize,
+    in_place: bool,
+}
+
+fn collective(setting: &Setting, layout: &Layout, rng: &mut Rng) -> Collective {
+    let root = rng.below(layout.ranks() as u64) as usize;
+    // Most are small; few take several rounds in a host's memory.
+    let most = if rng.below(8) == 0 { setting.most_bytes } else { setting.most_bytes.min(2048) };
+    let bytes = if rng.below(6) == 0 { 0 } else { 8 * rng.below(most / 8 + 1) as usize };
+    let seed = rng.next();
+    // The first rank has something, or there would be nothing to do.
+    let parts = |most: u64| {
+        let length = |rank: usize| {
+            let drawn = Rng::new(seed ^ rank as u64).below(most + 1) as usize;
+            if rank == 0 { drawn.max(1) } else { drawn }
+        };
+        Arc::new(Image::new(layout, length))
+    };
+    let of_a_chunk = CHUNK as u64 / layout.ranks() as u64 - 8;
+    let pattern = match rng.below(if setting.to_all { 6 } else { 3 }) {
+        0 => Pattern::FoldToRoot(root),
+        1 => Pattern::Broadcast(root),
+        2 => Pattern::GatherToRoot(root, parts(of_a_chunk)),
+        3 => Pattern::GatherToAll(parts([of_a_chunk, 2000][rng.below(2) as usize])),
+        _ => Pattern::FoldToAll,
+    };
+    let folds = matches!(pattern, Pattern::FoldToAll | Pattern::FoldToRoot(_));
+    Collective {
+        op: if folds { 1 + rng.below(10) as u8 } else { 0 },
+        element: if folds { rng.below(u64::from(b::FB_TYPE_COUNT)) as u8 } else { 0 },
+        bytes,
+        in_place: folds && rng.below(2) == 0,
+        pattern,
+    }
+}
+
+impl Collective {
+    fn image(&self) -> Option<&Image> {
+        match &self.pattern {
+            Pattern::GatherToAll(image) | Pattern::GatherToRoot(_, image) => Some(image),
+            _ => None,
+        }
+    }
+
+    /// Whether a rank gets something.
+    fn gets(&self, rank: usize) -> bool {
+        match self.pattern {
+            Pattern::FoldToAll | Pattern::GatherToAll(_) => true,
+            Pattern::FoldToRoot(root) | Pattern::GatherToRoot(root, _) => root == rank,
+            Pattern::Broadcast(root) => root != rank,
+        }
+    }
+
+    /// What a rank brings, a function of all that names it.
+    fn brings(&self, seed: u64, number: usize, rank: usize) -> Vec<u8> {
+        let bytes = self.image().map_or(self.bytes, |image| image.part(rank).len());
+        let mut rng = Rng::new(seed ^ (number as u64) << 20 ^ (rank as u64) << 50);
+        (0..bytes).map(|_| rng.next() as u8).collect()
+    }
+
+    /// What the ranks get; of gathers, with the gaps as they are in `got`.
+    fn answer(&self, seed: u64, number: usize, ranks: usize, got: &[u8]) -> Vec<u8> {
+        match &self.pattern {
+            Pattern::Broadcast(root) => self.brings(seed, number, *root),
+            Pattern::FoldToAll | Pattern::FoldToRoot(_) => {
+                let mut all = self.brings(seed, number, 0);
+                for rank in 1..ranks {
+                    fold(&mut all, &self.brings(seed, number, rank), self.op, self.element);
+                }
+                all
+            }
+            Pattern::GatherToAll(image) | Pattern::GatherToRoot(_, image) => {
+                let mut all = got.to_vec();
+                for rank in 0..ranks {
+                    all[image.part(rank)].copy_from_slice(&self.brings(seed, number, rank));
+                }
+                all
+            }
+        }
+    }
+}
+
+/// A collective under way on a rank.
+struct Under {
+    number: usize,
+    /// What the engine reads.
+    send: Vec<u8>,
+    /// What it writes, unless that is the same.
+    recv: Vec<u8>,
+    over: Outcome,
+}
+
+struct Rank {
+    engine: Engine<HostMemory, Port>,
+    begun: usize,
+    under_way: VecDeque<Under>,
+    /// Microseconds until which it is away.
+    away: u64,
+}
+
+impl Rank {
+    fn over(&self) -> usize {
+        self.begun - self.under_way.len()
+    }
+
+    fn begin(&mut self, setting: &Setting, plan: &[Collective], rank: usize) {
+        let (number, c) = (self.begun, &plan[self.begun]);
+        let mut send = c.brings(setting.seed, number, rank);
+        let gets = if c.gets(rank) { c.image().map_or(c.bytes, Image::bytes) } else { 0 };
+        let mut recv = if c.in_place { Vec::new() } else { vec![0xee; gets] };
+        let over = Outcome::default();
+        let job = Job {
+            pattern: c.pattern.clone(),
+            op: c.op,
+            element: c.element,
+            bytes: send.len(),
+            recv: if c.in_place { send.as_mut_ptr() } else { recv.as_mut_ptr() },
+            send: send.as_ptr(),
+        };
+        // A broadcast is of so many bytes on all ranks, whoever brings them.
+        let job = Job { bytes: if c.image().is_some() { job.bytes } else { c.bytes }, ..job };
+        let algorithm = setting.algorithm.unwrap_or_else(|| self.engine.usual_algorithm(&job));
+        // SAFETY: the memory is kept, and left alone, until the operation is over.
+        unsafe { self.engine.start(job, algorithm, Some(Arc::clone(&over))) };
+        self.under_way.push_back(Under { number, send, recv, over });
+        self.begun += 1;
+    }
+
+    /// Checks the oldest collective, if it is over.
+    fn end(&mut self, setting: &Setting, plan: &[Collective], rank: usize, ranks: usize) -> bool {
+        if self.under_way.front().is_none_or(|under| under.over.get().is_none()) {
+            return false;
+        }
+        let Some(Under { number, send, recv, over }) = self.under_way.pop_front() else {
+            return false;
+        };
+        assert_eq!(over.get(), Some(&Ok(())), "seed {}", setting.seed);
+        let c = &plan[number];
+        let got = if c.in_place { &send } else { &recv };
+        if c.gets(rank) {
+            let right = *got == c.answer(setting.seed, number, ranks, got);
+            assert!(right, "wrong, seed {}, rank {rank}, number {number}: {c:?}", setting.seed);
+        }
+        true
+    }
+}
+
+/// The ranks of a layout, on a network.
+fn ranks(layout: &Layout, network: &Network) -> Vec<Rank> {
+    let members = layout.hosts.len() as u8;
+    let mut ranks: Vec<Option<Rank>> = (0..layout.ranks()).map(|_| None).collect();
+    for (me, host) in layout.hosts.iter().enumerate() {
+        let me = me as u8;
+        let (mut first, file) = match Segment::create(host.len()) {
+            Ok((segment, file)) => (Some(segment), file),
+            Err(error) => panic!("no memory to share: {error}"),
+        };
+        for (local, &rank) in host.iter().enumerate() {
+            let segment = first.take().map_or_else(|| Segment::open(&file, host.len()), Ok);
+            let segment = segment.expect("memory that is shared");
+            let leaf = (host.len() > 1).then(|| Leaf::new(segment, local, host.len()));
+            let identity = Identity { token: 7, members, me, chunk_bytes: CHUNK as u16 };
+            let wire = || Wire::new(Cells::new(network.memory(me)), network.port(me), identity);
+            let has_shards = Algorithm::has_shards(members.into(), WINDOW.into());
+            let place = Place::new(layout.clone(), rank, CHUNK as u16, has_shards);
+            let place = place.expect("the rank is on a host");
+            let engine = Engine::new(place, (local == 0).then(wire), leaf);
+            ranks[rank] = Some(Rank { engine, begun: 0, under_way: VecDeque::new(), away: 0 });
+        }
+    }
+    ranks.into_iter().flatten().collect()
+}
+
+fn run(setting: &Setting) {
+    let seed = setting.seed;
+    let mut rng = Rng::new(seed ^ 0x5eed);
+    let layout = layout(setting, &mut rng);
+    let plan: Vec<_> =
+        (0..setting.collectives).map(|_| collective(setting, &layout, &mut rng)).collect();
+    let members = layout.hosts.len() as u8;
+    let network = Network::new(seed, members, WINDOW, seed.is_multiple_of(2), setting.fault);
+    let mut all = ranks(&layout, &network);
+    let count = all.len();
+    let start = Instant::now();
+    let clock = |network: &Network| start + Duration::from_micros(network.now());
+    let (mut idle, mut steps) = (0u64, 0u64);
+    // Leave is taken behind the last collective.
+    let mut gone = vec![false; count];
+    while !gone.iter().all(|gone| *gone) {
+        steps += 1;
+        assert!(
+            idle < 2_000_000 && (!steps.is_multiple_of(1024) || start.elapsed() < MOST),
+            "stuck, seed {seed}: {:?} on {:?}, {:?}",
+            all.iter().map(Rank::over).collect::<Vec<_>>(),
+            layout.hosts,
+            network.counters(),
+        );
+        if rng.below(2) == 0 && network.deliver() {
+            idle = 0;
+            continue;
+        }
+        let at = rng.below(count as u64) as usize;
+        let least = all.iter().map(Rank::over).min().unwrap_or(0);
+        let rank = &mut all[at];
+        let rests = rank.begun.is_multiple_of(setting.rest) && least < rank.begun;
+        let may_begin = rank.begun < plan.len() && !rests && network.now() >= rank.away;
+        if rank.under_way.len() < setting.depth
+            && may_begin
+            && (rank.under_way.is_empty() || rng.below(2) == 0)
+        {
+            rank.begin(setting, &plan, at);
+        }
+        // A rank with nothing under way does not look.
+        if !rank.under_way.is_empty() {
+            rank.engine.poll(|| clock(&network));
+            assert!(!rank.engine.is_out_of_step(), "seed {seed}");
+        } else if least == plan.len() {
+            gone[at] |= rank.engine.farewell(|| clock(&network));
+        }
+        if rank.end(setting, &plan, at, count) {
+            idle = 0;
+            if rng.below(20) == 0 {
+                rank.away = network.now() + rng.below(50_000);
+            }
+        } else {
+            idle += 1;
+            network.pass_time();
+        }
+    }
+}
+
+const USUAL: Setting = Setting {
+    seed: 0,
+    hosts: 2,
+    most_ranks_per_host: 3,
+    collectives: 200,
+    most_bytes: 8192,
+    depth: 1,
+    rest: 10,
+    to_all: true,
+    algorithm: None,
+    fault: CALM,
+};
+
+fn drawn(seed: u64) -> Setting {
+    Setting {
+        seed,
+        hosts: 2 + seed % 4,
+        most_ranks_per_host: 1 + seed % 3,
+        depth: 1 + (seed % 4) as usize * 2,
+        rest: [7, 10, 50][(seed % 3) as usize],
+        algorithm: [None, Some(Star), Some(Direct), Some(Shards)][(seed / 2 % 4) as usize],
+        ..USUAL
+    }
+}
+
+#[test]
+fn ranks_that_share_hosts_get_their_answers() {
+    for seed in 0..12 {
+        run(&drawn(seed));
+    }
+}
+
+#[test]
+fn a_rank_that_has_its_answer_may_be_away() {
+    for seed in 1000..1060 {
+        run(&Setting { fault: ROUGH, ..drawn(seed) });
+    }
+}
+
+#[test]
+fn so_it_may_while_frames_return_after_seconds() {
+    for seed in 2000..2012 {
+        run(&Setting { fault: GHOSTS, ..drawn(seed) });
+    }
+}
+
+#[test]
+fn messages_of_several_rounds_come_whole() {
+    for seed in 3000..3008 {
+        run(&Setting { collectives: 24, most_bytes: 200 << 10, fault: ROUGH, ..drawn(seed) });
+    }
+}
+
+/// Without results that go to all, the window moves on by syncs alone.
+#[test]
+fn nobody_needs_to_wait_for_a_sync_to_let_others_see_it() {
+    for seed in 4000..4010 {
+        let setting = drawn(seed);
+        run(&Setting {
+            collectives: 1000,
+            most_bytes: 64,
+            rest: [131, 200, 400][(seed % 3) as usize],
+            to_all: false,
+            fault: ROUGH,
+            ..setting
+        });
+    }
+}
