@@ -69,8 +69,8 @@ static __always_inline int fb_find_cell(struct fb_context *c)
 	return c->control && c->cell && c->payload && c->control->token == c->frame->token ? 0 : -1;
 }
 
-/* Brings the payload to where the cell's programs want it; -1, and counted, if that fails, or if
- * frame and payload are not as they were sent. What comes from this host's leader has not been
+/* Brings the payload to where the cell's programs want it. Says why not, if that fails, or if frame
+ * and payload are not as they were sent. What comes from this host's leader has not been
  * underway, and is taken as it is. */
 static __always_inline int fb_receive(const struct fb_packet *packet, struct fb_context *c,
 				      int from_wire)
@@ -79,15 +79,11 @@ static __always_inline int fb_receive(const struct fb_packet *packet, struct fb_
 
 	if (length) {
 		fb_clear_last_block(c->payload, length);
-		if (fb_load_payload(packet, c->payload, length)) {
-			c->counters->drop_kernel++;
-			return -1;
-		}
+		if (fb_load_payload(packet, c->payload, length))
+			return FB_WHY(drop_kernel);
 	}
-	if (from_wire && fb_check(c->frame, c->payload, length) != c->frame->check) {
-		c->counters->drop_corrupt++;
-		return -1;
-	}
+	if (from_wire && fb_check(c->frame, c->payload, length) != c->frame->check)
+		return FB_WHY(drop_corrupt);
 	return 0;
 }
 
@@ -95,23 +91,19 @@ static __always_inline int fb_receive(const struct fb_packet *packet, struct fb_
 static __always_inline int fb_receive_locked(const struct fb_packet *packet, struct fb_context *c,
 					     int from_wire)
 {
-	if (fb_receive(packet, c, from_wire))
-		return -1;
-	if (fb_lock(c->cell)) {
-		c->counters->drop_lock++;
-		return -1;
-	}
-	return 0;
+	int why = fb_receive(packet, c, from_wire);
+
+	if (why)
+		return why;
+	return fb_lock(c->cell) ? FB_WHY(drop_lock) : 0;
 }
 
 /* The same, and finds the cell first. */
 static __always_inline int fb_enter_cell(const struct fb_packet *packet, struct fb_context *c,
 					 int from_wire)
 {
-	if (fb_find_cell(c)) {
-		c->counters->drop_kernel++;
-		return -1;
-	}
+	if (fb_find_cell(c))
+		return FB_WHY(drop_kernel);
 	return fb_receive_locked(packet, c, from_wire);
 }
 
@@ -148,8 +140,8 @@ static __always_inline void fb_learn(const struct fb_context *c, const struct fb
 		*mac = from;
 }
 
-/* Judges a packet from the wire, whose group is known; -1, and counted, if it is not from a
- * member's address to this host's, or no sense can be made of it here (`sound`: of the headers).
+/* Judges a packet from the wire, whose group is known. Says why not, if it is not from a member's
+ * address to this host's, or no sense can be made of it here (`sound`: of the headers).
  * A member that has not said HELLO can have nothing else to say: its host's programs did not know
  * the group yet, so anybody there could have sent the frame. */
 static __always_inline int fb_admit(const struct fb_headers *headers, struct fb_context *c,
@@ -160,16 +152,12 @@ static __always_inline int fb_admit(const struct fb_headers *headers, struct fb_
 	__u8 source = frame->source & (FB_MAX_MEMBERS - 1),
 	     self = group->self & (FB_MAX_MEMBERS - 1);
 
-	if (!sound || !fb_is_for_us(frame, group)) {
-		c->counters->drop_malformed++;
-		return -1;
-	}
+	if (!sound || !fb_is_for_us(frame, group))
+		return FB_WHY(drop_malformed);
 	if (group->member[source].address != headers->ip.saddr ||
 	    group->member[self].address != headers->ip.daddr || source == self ||
-	    (frame->kind != FB_KIND_HELLO && !fb_is_heard(group, source))) {
-		c->counters->drop_stranger++;
-		return -1;
-	}
+	    (frame->kind != FB_KIND_HELLO && !fb_is_heard(group, source)))
+		return FB_WHY(drop_stranger);
 	return 0;
 }
 

@@ -104,6 +104,15 @@ static __always_inline void fb_claim(const struct fb_context *c, __u8 kind)
 	cell->message = c->frame->message;
 }
 
+/* To be called where a program is done with a frame: counts why nothing came of it, if so. */
+static __always_inline void fb_count(struct fb_counters *counters, int why)
+{
+	__u64 *counter = (__u64 *)counters;
+
+	if (why > 0 && why < (int)(sizeof(*counters) / sizeof(*counter)))
+		counter[why]++;
+}
+
 /* Whether the frame may be of the collective that the cell's chunk is of. If not, the program is
  * wrong, and the leader must know: its ranks are in different collectives. */
 static __always_inline int fb_same_chunk(const struct fb_context *c, __u8 kind)
@@ -113,7 +122,6 @@ static __always_inline int fb_same_chunk(const struct fb_context *c, __u8 kind)
 
 	if (cell->kind == kind && cell->target == frame->target && cell->flags == frame->flags)
 		return 1;
-	c->counters->drop_mismatch++;
 	*(volatile __u64 *)&c->control->mismatched = frame->seq;
 	return 0;
 }
@@ -133,7 +141,6 @@ static __always_inline void fb_mismatch(const struct fb_context *c)
 {
 	__u64 held = c->cell->message & ~FB_MISMATCHED, heard = c->frame->message & ~FB_MISMATCHED;
 
-	c->counters->drop_mismatch++;
 	c->cell->message = (held > heard ? held : heard) | FB_MISMATCHED;
 }
 
@@ -162,26 +169,23 @@ static __always_inline void fb_answer(const struct fb_context *c, int can_send,
 }
 
 /* A contribution has come to this host, the chunk's aggregator. */
-static __always_inline void fb_contribute(const struct fb_context *c, int can_send,
-					  struct fb_reply *reply)
+static __always_inline int fb_contribute(const struct fb_context *c, int can_send,
+					 struct fb_reply *reply)
 {
 	const struct fb_frame *frame = c->frame;
 	struct fb_cell *cell = c->cell;
 	__u64 bit = 1ULL << (frame->source & 63);
 	__u32 length = frame->length;
+	int why = 0;
 
-	if (frame->seq < cell->seq) {
-		c->counters->drop_stale++;
-		return;
-	}
+	if (frame->seq < cell->seq)
+		return FB_WHY(drop_stale);
 	if (frame->seq > cell->seq) {
-		if (fb_beyond_window(c)) {
-			c->counters->drop_window++;
-			return;
-		}
+		if (fb_beyond_window(c))
+			return FB_WHY(drop_window);
 		fb_claim(c, FB_KIND_CONTRIBUTION);
 	} else if (!fb_same_chunk(c, FB_KIND_CONTRIBUTION)) {
-		return;
+		return FB_WHY(drop_mismatch);
 	}
 	if (cell->arrived & bit || cell->ready == frame->seq) {
 		/* With XDP in front, the last contribution comes by twice: there it completes the
@@ -191,13 +195,12 @@ static __always_inline void fb_contribute(const struct fb_context *c, int can_se
 
 		if (complete)
 			fb_answer(c, can_send, reply);
-		if (!reply->to_tc && !(reply->kind && first))
-			c->counters->duplicates++;
-		return;
+		return reply->to_tc || (reply->kind && first) ? 0 : FB_WHY(duplicates);
 	}
 	if (!fb_same_message(c)) {
 		/* It counts as come, so that all get to know. */
 		fb_mismatch(c);
+		why = FB_WHY(drop_mismatch);
 	} else if (length) {
 		struct fb_payload *own = (struct fb_payload *)cell->data;
 
@@ -206,8 +209,7 @@ static __always_inline void fb_contribute(const struct fb_context *c, int can_se
 		} else if (!cell->arrived) {
 			fb_copy(own, c->payload, length);
 		} else if (fb_fold(own, c->payload, frame->op, frame->type, length)) {
-			c->counters->drop_malformed++;
-			return;
+			return FB_WHY(drop_malformed);
 		}
 	}
 	cell->arrived |= bit;
@@ -219,6 +221,7 @@ static __always_inline void fb_contribute(const struct fb_context *c, int can_se
 		fb_publish(cell, frame->seq);
 		fb_answer(c, can_send, reply);
 	}
+	return why;
 }
 
 /* Whether the frame, of a kind that is deposited, comes from whom it may come. */
@@ -234,39 +237,30 @@ static __always_inline int fb_may_deposit(const struct fb_context *c)
 }
 
 /* A result has come, from the aggregator, a broadcast, from its root, or a piece for this host. */
-static __always_inline void fb_deposit(const struct fb_context *c)
+static __always_inline int fb_deposit(const struct fb_context *c)
 {
 	const struct fb_frame *frame = c->frame;
 	struct fb_cell *cell = c->cell;
 	__u8 kind = frame->kind == FB_KIND_RESULT ? FB_KIND_CONTRIBUTION : frame->kind;
 
-	if (!fb_may_deposit(c)) {
-		c->counters->drop_malformed++;
-		return;
-	}
-	if (frame->seq < cell->seq) {
-		c->counters->drop_stale++;
-		return;
-	}
+	if (!fb_may_deposit(c))
+		return FB_WHY(drop_malformed);
+	if (frame->seq < cell->seq)
+		return FB_WHY(drop_stale);
 	if (frame->seq > cell->seq) {
 		/* A broadcast or a piece may come before this host got to it; a result cannot,
 		 * since this host's contribution is in it. */
-		if (kind == FB_KIND_CONTRIBUTION || fb_beyond_window(c)) {
-			c->counters->drop_window++;
-			return;
-		}
+		if (kind == FB_KIND_CONTRIBUTION || fb_beyond_window(c))
+			return FB_WHY(drop_window);
 		fb_claim(c, kind);
 	} else if (cell->ready == frame->seq) {
-		c->counters->duplicates++;
-		return;
+		return FB_WHY(duplicates);
 	} else if (!fb_same_chunk(c, kind)) {
-		return;
+		return FB_WHY(drop_mismatch);
 	} else if (!fb_same_message(c)) {
 		/* Only the result of contributions that differ may differ from what was posted. */
-		if (!(frame->message & FB_MISMATCHED)) {
-			c->counters->drop_mismatch++;
-			return;
-		}
+		if (!(frame->message & FB_MISMATCHED))
+			return FB_WHY(drop_mismatch);
 		cell->message = frame->message;
 	}
 	if (frame->length)
@@ -274,6 +268,7 @@ static __always_inline void fb_deposit(const struct fb_context *c)
 	cell->consumed = frame->consumed;
 	c->counters->deposited++;
 	fb_publish(cell, frame->seq);
+	return 0;
 }
 
 /* Somebody waits for a direct chunk. The fold is the same everywhere, so whoever has it can tell;
@@ -294,19 +289,17 @@ static __always_inline void fb_pull_direct(const struct fb_context *c, struct fb
  * A member waits for the chunk and asks for what is held of it here.
  * With this the kernel answers for a process that computes, or has long gone on.
  */
-static __always_inline void fb_pull(const struct fb_context *c, struct fb_reply *reply)
+static __always_inline int fb_pull(const struct fb_context *c, struct fb_reply *reply)
 {
 	const struct fb_frame *frame = c->frame;
 	struct fb_cell *cell = c->cell;
 	__u64 asker = 1ULL << (frame->source & 63);
 
-	if (frame->seq < cell->seq) {
-		c->counters->drop_stale++;
-		return;
-	}
+	if (frame->seq < cell->seq)
+		return FB_WHY(drop_stale);
 	if (frame->flags == FB_FLAG_DIRECT) {
 		fb_pull_direct(c, reply);
-		return;
+		return 0;
 	}
 	if (frame->seq > cell->seq) {
 		/* Nothing has come here yet, so the asker's own contribution was lost too. Its
@@ -315,25 +308,25 @@ static __always_inline void fb_pull(const struct fb_context *c, struct fb_reply 
 			reply->kind = FB_KIND_PULL;
 			reply->mask = asker;
 		}
-		return;
+		return 0;
 	}
 	if (cell->ready == frame->seq) {
 		if (cell->kind == FB_KIND_PIECE)
-			return; /* it was for this host alone */
+			return 0; /* it was for this host alone */
 		if (cell->kind == FB_KIND_CONTRIBUTION && cell->target != c->group->self)
-			return; /* only the aggregator's word is a result */
+			return 0; /* only the aggregator's word is a result */
 		if (cell->kind == FB_KIND_CONTRIBUTION) {
 			fb_answer(c, 1, reply);
-			return;
+			return 0;
 		}
 		if (cell->target != c->group->self)
-			return; /* likewise the root's */
+			return 0; /* likewise the root's */
 		reply->kind = FB_KIND_BROADCAST;
 		reply->mask = asker;
 		reply->with_payload = 1;
 		c->counters->retransmissions++;
 	} else if (cell->kind != FB_KIND_CONTRIBUTION) {
-		return;
+		return 0;
 	} else if (cell->target == c->group->self) {
 		reply->kind = FB_KIND_PULL;
 		reply->mask = fb_others(c->group) & ~cell->arrived;
@@ -343,6 +336,7 @@ static __always_inline void fb_pull(const struct fb_context *c, struct fb_reply 
 		reply->with_payload = 1;
 		c->counters->retransmissions++;
 	}
+	return 0;
 }
 
 /* The frame of a reply. Called with the cell still locked; the payload is its data. */

@@ -31,13 +31,13 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 SEC("tc")
 int fb_tc_ingress(struct __sk_buff *skb)
 {
-	return fb_ingress(skb);
+	return fb_tc(skb, 0);
 }
 
 SEC("tc")
 int fb_tc_egress(struct __sk_buff *skb)
 {
-	return fb_egress(skb);
+	return fb_tc(skb, 1);
 }
 
 SEC("xdp")

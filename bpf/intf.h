@@ -116,4 +116,8 @@ struct fb_counters {
 #undef FB_COUNTER_FIELD
 };
 
+/* Why nothing, or not all, came of a frame: the place of the counter that counts it. 0, the place
+ * of one that is no such reason: nothing is wrong. */
+#define FB_WHY(name) ((int)(__builtin_offsetof(struct fb_counters, name) / sizeof(__u64)))
+
 #endif

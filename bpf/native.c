@@ -26,20 +26,16 @@ void fb_native_cell(const struct fb_frame *frame, const void *payload, struct fb
 
 	memset(out, 0, sizeof(out->mask) + sizeof(out->to_tc));
 	memcpy(padded.data, payload, frame->length);
-	if (fb_check(frame, &padded, frame->length) != frame->check) {
-		counters->drop_corrupt++;
-		return;
-	}
-	if (fb_lock(cell)) {
-		counters->drop_lock++;
-		return;
-	}
+	if (fb_check(frame, &padded, frame->length) != frame->check)
+		return fb_count(counters, FB_WHY(drop_corrupt));
+	if (fb_lock(cell))
+		return fb_count(counters, FB_WHY(drop_lock));
 	if (frame->kind == FB_KIND_CONTRIBUTION)
-		fb_contribute(&c, can_send, &reply);
+		fb_count(counters, fb_contribute(&c, can_send, &reply));
 	else if (frame->kind == FB_KIND_PULL)
-		fb_pull(&c, &reply);
+		fb_count(counters, fb_pull(&c, &reply));
 	else
-		fb_deposit(&c);
+		fb_count(counters, fb_deposit(&c));
 	out->to_tc = reply.to_tc;
 	out->mask = reply.mask;
 	if (reply.mask) {

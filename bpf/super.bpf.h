@@ -78,6 +78,7 @@ int fb_deposit_one(struct __sk_buff *skb, const struct fb_frame *first, struct f
 	struct fb_frame frame;
 	struct fb_packet packet = {.ctx = skb, .payload = at + FB_FRAME_BYTES};
 	struct fb_context c = {.frame = &frame, .group = group};
+	int why;
 
 	if (!first || !group)
 		return -1;
@@ -87,15 +88,17 @@ int fb_deposit_one(struct __sk_buff *skb, const struct fb_frame *first, struct f
 	if (bpf_skb_load_bytes(skb, at, &frame, sizeof(frame)) || !fb_speaks_for(&frame, first) ||
 	    !fb_frame_well_formed(&frame) || frame.length > skb->gso_size - FB_FRAME_BYTES ||
 	    !fb_is_for_us(&frame, group)) {
-		c.counters->drop_malformed++;
-		return -1;
+		why = FB_WHY(drop_malformed);
+	} else {
+		c.counters->frames_in++;
+		why = fb_enter_cell(&packet, &c, 1);
+		if (!why) {
+			why = fb_deposit(&c);
+			fb_unlock(c.cell);
+		}
 	}
-	c.counters->frames_in++;
-	if (fb_enter_cell(&packet, &c, 1))
-		return -1;
-	fb_deposit(&c);
-	fb_unlock(c.cell);
-	return 0;
+	fb_count(c.counters, why);
+	return why;
 }
 
 /* Deposits all frames of a super-frame. */

@@ -121,38 +121,40 @@ static __always_inline int fb_sent(struct __sk_buff *skb, int pending, int egres
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-/* A frame for the cell's chunk: sees to the cell, and sends what that calls for. */
+/* A frame for the cell's chunk: sees to the cell, and sends what that calls for, by the packet in
+ * hand, whose verdict it gives. Says why nothing came of the frame, if so. */
 static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *headers,
 				      const struct fb_packet *packet, struct fb_context *c,
-				      const __u8 *own_mac, int egress)
+				      const __u8 *own_mac, int egress, int *verdict)
 {
 	struct fb_reply reply = {};
-	struct fb_frame out;
+	struct fb_frame *out = &headers->frame;
+	int why = fb_enter_cell(packet, c, !egress);
 
-	if (fb_enter_cell(packet, c, !egress))
-		return FB_TC_TAKEN;
+	if (why)
+		return why;
 	if (!egress)
 		fb_learn(c, headers);
 	switch (c->frame->kind) {
 	case FB_KIND_CONTRIBUTION:
-		fb_contribute(c, 1, &reply);
+		why = fb_contribute(c, 1, &reply);
 		break;
 	case FB_KIND_PULL:
-		fb_pull(c, &reply);
+		why = fb_pull(c, &reply);
 		break;
 	default:
-		fb_deposit(c);
+		why = fb_deposit(c);
 	}
 	if (!reply.mask) {
 		fb_unlock(c->cell);
-		return FB_TC_TAKEN;
+		return why;
 	}
 
 	int failed = 0;
 	__u32 length;
 
-	fb_fill_reply(c, &reply, &out);
-	length = out.length;
+	fb_fill_reply(c, &reply, out);
+	length = out->length;
 	if (skb->len != FB_HEADER_BYTES + length)
 		failed = bpf_skb_change_tail(skb, FB_HEADER_BYTES + length, 0);
 	/* As in fb_load_payload: one copy of the length is checked and used, without "!= 0".
@@ -162,26 +164,26 @@ static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *
 	if (!failed && length < FB_CHUNK_BYTES)
 		failed = bpf_skb_store_bytes(skb, FB_HEADER_BYTES, c->cell->data, length + 1, 0);
 	fb_unlock(c->cell);
-	if (failed) {
-		c->counters->drop_kernel++;
-		return FB_TC_TAKEN;
-	}
+	if (failed)
+		return FB_WHY(drop_kernel);
 	if (reply.kind == FB_KIND_PULL)
 		c->counters->pulls_sent++;
-	headers->frame = out;
-	fb_fill_headers(headers, FB_HEADER_BYTES + out.length, c->group, own_mac);
-	return fb_sent(skb, fb_send(skb, headers, c->group, reply.mask, c->counters), egress);
+	fb_fill_headers(headers, FB_HEADER_BYTES + out->length, c->group, own_mac);
+	*verdict = fb_sent(skb, fb_send(skb, headers, c->group, reply.mask, c->counters), egress);
+	return why;
 }
 
 /* The leader's contribution to a chunk that every member folds for itself: here, first. */
-static __always_inline void fb_fold_own(const struct fb_packet *packet, struct fb_context *c)
+static __always_inline int fb_fold_own(const struct fb_packet *packet, struct fb_context *c)
 {
 	struct fb_reply none = {};
+	int why = fb_enter_cell(packet, c, 0);
 
-	if (fb_enter_cell(packet, c, 0))
-		return;
-	fb_contribute(c, 1, &none);
+	if (why)
+		return why;
+	why = fb_contribute(c, 1, &none);
 	fb_unlock(c->cell);
+	return why;
 }
 
 /* Sends the packet of the leader's to all other members. */
@@ -216,101 +218,126 @@ static __always_inline int fb_tc_headers(struct __sk_buff *skb, struct fb_header
 
 /* A HELLO: its sender's frames arrive, and its MAC address is known from now on. The first one
  * counts; a later one has nothing to say. */
-static __always_inline void fb_hello(const struct fb_packet *packet, struct fb_context *c,
-				     const struct fb_headers *headers)
+static __always_inline int fb_hello(const struct fb_packet *packet, struct fb_context *c,
+				    const struct fb_headers *headers)
 {
-	if (fb_is_heard(c->group, c->frame->source) || fb_find_cell(c) || fb_receive(packet, c, 1))
-		return;
+	int why;
+
+	if (fb_is_heard(c->group, c->frame->source) || fb_find_cell(c))
+		return 0;
+	why = fb_receive(packet, c, 1);
+	if (why)
+		return why;
 	fb_learn(c, headers);
 	__sync_fetch_and_or(&c->control->heard, 1ULL << c->frame->source);
+	return 0;
 }
 
-/* Frames from the wire. */
-static __always_inline int fb_ingress(struct __sk_buff *skb)
-{
+/* A packet, and what becomes of it: FB_TC_NEXT until something is known of it. */
+struct fb_passage {
 	struct fb_headers headers;
 	struct fb_frame frame;
-	struct fb_packet packet = {.ctx = skb, .bytes = skb->len, .payload = FB_HEADER_BYTES};
-	struct fb_context c = {.frame = &frame};
+	struct fb_context c;
 	__u8 own_mac[ETH_ALEN];
+	int verdict;
+};
 
-	if (!fb_tc_headers(skb, &headers))
-		return FB_TC_NEXT;
-	frame = headers.frame;
-	if (fb_find_group(&c, 0))
-		return FB_TC_NEXT;
+/* Frames from the wire. Says why nothing came of one, if so. */
+static __always_inline int fb_take_in(struct __sk_buff *skb, struct fb_passage *p)
+{
+	struct fb_packet packet = {.ctx = skb, .bytes = skb->len, .payload = FB_HEADER_BYTES};
+	struct fb_context *c = &p->c;
+	int why;
+
+	if (!fb_tc_headers(skb, &p->headers))
+		return 0;
+	p->frame = p->headers.frame;
+	if (fb_find_group(c, 0))
+		return 0;
+	p->verdict = FB_TC_TAKEN;
 	if (skb->gso_size) {
-		if (!fb_admit(&headers, &c, fb_super_well_formed(skb, &headers)))
-			fb_deposit_all(skb, &frame, c.group);
-		return FB_TC_TAKEN;
+		why = fb_admit(&p->headers, c, fb_super_well_formed(skb, &p->headers));
+		if (!why)
+			fb_deposit_all(skb, &p->frame, c->group);
+		return why;
 	}
-	if (fb_admit(&headers, &c, fb_well_formed(&headers, packet.bytes)))
-		return FB_TC_TAKEN;
-	c.counters->frames_in++;
-	if (frame.kind == FB_KIND_HELLO) {
-		fb_hello(&packet, &c, &headers);
-		return FB_TC_TAKEN;
-	}
-	__builtin_memcpy(own_mac, headers.eth.h_dest, ETH_ALEN);
-	return fb_tc_cell(skb, &headers, &packet, &c, own_mac, 0);
+	why = fb_admit(&p->headers, c, fb_well_formed(&p->headers, packet.bytes));
+	if (why)
+		return why;
+	c->counters->frames_in++;
+	if (p->frame.kind == FB_KIND_HELLO)
+		return fb_hello(&packet, c, &p->headers);
+	__builtin_memcpy(p->own_mac, p->headers.eth.h_dest, ETH_ALEN);
+	return fb_tc_cell(skb, &p->headers, &packet, c, p->own_mac, 0, &p->verdict);
 }
 
-/* Frames from this host: its leaders', and the programs' own, which are marked. */
-static __always_inline int fb_egress(struct __sk_buff *skb)
+/* Frames of this host's leaders. Says why nothing came of one, if so. */
+static __always_inline int fb_let_out(struct __sk_buff *skb, struct fb_passage *p)
 {
-	/* The mark stays: another agent's program may come after ours. */
-	if (skb->mark == FB_MARK)
-		return FB_TC_NEXT;
-
-	struct fb_headers headers;
-	struct fb_frame frame;
 	struct fb_packet packet = {.ctx = skb, .bytes = skb->len, .payload = FB_HEADER_BYTES};
-	struct fb_context c = {.frame = &frame};
-	__u8 own_mac[ETH_ALEN];
+	struct fb_context *c = &p->c;
+	const struct fb_frame *frame = &p->frame;
+	int why = 0;
 
-	if (!fb_tc_headers(skb, &headers))
-		return FB_TC_NEXT;
-	frame = headers.frame;
-	if (fb_find_group(&c, 0))
-		return FB_TC_NEXT;
-	if (bpf_get_socket_uid(skb) != c.group->uid) {
-		c.counters->drop_uid++;
-		return FB_TC_TAKEN;
-	}
-	if (!(skb->gso_size ? fb_super_well_formed(skb, &headers) && fb_uniform(skb, &frame)
-			    : fb_well_formed(&headers, packet.bytes)) ||
-	    frame.source != c.group->self || frame.target >= c.group->members) {
-		c.counters->drop_malformed++;
-		return FB_TC_TAKEN;
-	}
-	__builtin_memcpy(own_mac, headers.eth.h_source, ETH_ALEN);
-	switch (frame.kind) {
+	if (!fb_tc_headers(skb, &p->headers))
+		return 0;
+	p->frame = p->headers.frame;
+	if (fb_find_group(c, 0))
+		return 0;
+	p->verdict = FB_TC_TAKEN;
+	if (bpf_get_socket_uid(skb) != c->group->uid)
+		return FB_WHY(drop_uid);
+	if (!(skb->gso_size ? fb_super_well_formed(skb, &p->headers) && fb_uniform(skb, frame)
+			    : fb_well_formed(&p->headers, packet.bytes)) ||
+	    frame->source != c->group->self || frame->target >= c->group->members)
+		return FB_WHY(drop_malformed);
+	__builtin_memcpy(p->own_mac, p->headers.eth.h_source, ETH_ALEN);
+	switch (frame->kind) {
 	case FB_KIND_CONTRIBUTION:
-		if (frame.flags == FB_FLAG_DIRECT) {
-			fb_fold_own(&packet, &c);
-			return fb_fan_out(skb, &headers, &c, own_mac);
+		if (frame->flags == FB_FLAG_DIRECT) {
+			why = fb_fold_own(&packet, c);
+			p->verdict = fb_fan_out(skb, &p->headers, c, p->own_mac);
+			return why;
 		}
-		if (frame.target == c.group->self)
-			return fb_tc_cell(skb, &headers, &packet, &c, own_mac, 1);
+		if (frame->target == c->group->self)
+			return fb_tc_cell(skb, &p->headers, &packet, c, p->own_mac, 1, &p->verdict);
 		break;
 	case FB_KIND_PULL:
-		c.counters->pulls_sent++;
+		c->counters->pulls_sent++;
 		break;
 	case FB_KIND_BROADCAST:
-		if (frame.target != c.group->self) {
-			c.counters->drop_malformed++;
-			return FB_TC_TAKEN;
-		}
-		return fb_fan_out(skb, &headers, &c, own_mac);
+		if (frame->target != c->group->self)
+			return FB_WHY(drop_malformed);
+		p->verdict = fb_fan_out(skb, &p->headers, c, p->own_mac);
+		return 0;
 	case FB_KIND_PIECE:
 	case FB_KIND_HELLO:
 		break;
 	default:
-		c.counters->drop_malformed++;
-		return FB_TC_TAKEN;
+		return FB_WHY(drop_malformed);
 	}
-	c.counters->frames_out += fb_frames_of(skb);
-	return FB_TC_NEXT;
+	c->counters->frames_out += fb_frames_of(skb);
+	p->verdict = FB_TC_NEXT;
+	return 0;
+}
+
+/* The programs, from the wire and to it: the one place where they count why nothing came of a
+ * frame. */
+static __always_inline int fb_tc(struct __sk_buff *skb, int egress)
+{
+	/* The programs' own. The mark stays: another agent's program may come after ours. */
+	if (egress && skb->mark == FB_MARK)
+		return FB_TC_NEXT;
+
+	struct fb_passage p;
+	int why;
+
+	p.c = (struct fb_context){.frame = &p.frame};
+	p.verdict = FB_TC_NEXT;
+	why = egress ? fb_let_out(skb, &p) : fb_take_in(skb, &p);
+	if (why)
+		fb_count(p.c.counters, why);
+	return p.verdict;
 }
 
 #endif

@@ -5,44 +5,63 @@
 
 #include "admit.bpf.h"
 
-/* Frames from the wire. What XDP cannot see to goes on to TC ingress, uncounted here. */
-static __always_inline int fb_xdp(struct xdp_md *xdp)
+/* A frame from the wire, and what becomes of its packet. Says why nothing came of it, if so. What
+ * XDP cannot see to goes on to TC ingress, uncounted here. */
+static __always_inline int fb_xdp_take(struct xdp_md *xdp, struct fb_frame *frame,
+				       struct fb_context *c, int *verdict)
 {
 	struct fb_headers headers;
-	struct fb_frame frame;
 	struct fb_packet packet = {
 	    .ctx = xdp,
 	    .bytes = bpf_xdp_get_buff_len(xdp),
 	    .payload = FB_HEADER_BYTES,
 	    .xdp = 1,
 	};
-	struct fb_context c = {.frame = &frame};
 	struct fb_reply reply = {};
+	int why;
 
 	if (!fb_is_ours((void *)(long)xdp->data, (void *)(long)xdp->data_end) ||
 	    bpf_xdp_load_bytes(xdp, 0, &headers.eth, FB_HEADER_BYTES))
-		return XDP_PASS;
-	frame = headers.frame;
-	if (frame.kind == FB_KIND_PULL || frame.kind == FB_KIND_HELLO)
-		return XDP_PASS;
-	if (fb_find_group(&c, 1))
-		return XDP_PASS;
-	if (fb_admit(&headers, &c, fb_well_formed(&headers, packet.bytes)))
-		return XDP_DROP;
-	if (fb_find_cell(&c))
-		return XDP_PASS;
-	if (fb_receive_locked(&packet, &c, 1))
-		return XDP_DROP;
-	fb_learn(&c, &headers);
-	if (frame.kind == FB_KIND_CONTRIBUTION)
-		fb_contribute(&c, 0, &reply);
+		return 0;
+	*frame = headers.frame;
+	if (frame->kind == FB_KIND_PULL || frame->kind == FB_KIND_HELLO)
+		return 0;
+	if (fb_find_group(c, 1))
+		return 0;
+	*verdict = XDP_DROP;
+	why = fb_admit(&headers, c, fb_well_formed(&headers, packet.bytes));
+	if (why)
+		return why;
+	if (fb_find_cell(c)) {
+		*verdict = XDP_PASS;
+		return 0;
+	}
+	why = fb_receive_locked(&packet, c, 1);
+	if (why)
+		return why;
+	fb_learn(c, &headers);
+	if (frame->kind == FB_KIND_CONTRIBUTION)
+		why = fb_contribute(c, 0, &reply);
 	else
-		fb_deposit(&c);
-	fb_unlock(c.cell);
+		why = fb_deposit(c);
+	fb_unlock(c->cell);
 	if (reply.to_tc)
-		return XDP_PASS;
-	c.counters->frames_in++;
-	return XDP_DROP;
+		*verdict = XDP_PASS;
+	else
+		c->counters->frames_in++;
+	return why;
+}
+
+static __always_inline int fb_xdp(struct xdp_md *xdp)
+{
+	struct fb_frame frame;
+	struct fb_context c = {.frame = &frame};
+	int verdict = XDP_PASS;
+	int why = fb_xdp_take(xdp, &frame, &c, &verdict);
+
+	if (why)
+		fb_count(c.counters, why);
+	return verdict;
 }
 
 #endif
