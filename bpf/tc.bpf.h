@@ -233,7 +233,7 @@ static __always_inline int fb_hello(const struct fb_packet *packet, struct fb_co
 	return 0;
 }
 
-/* A packet, and what becomes of it: FB_TC_NEXT until something is known of it. */
+/* A frame of a group of this host's, and what becomes of it. */
 struct fb_passage {
 	struct fb_headers headers;
 	struct fb_frame frame;
@@ -249,12 +249,6 @@ static __always_inline int fb_take_in(struct __sk_buff *skb, struct fb_passage *
 	struct fb_context *c = &p->c;
 	int why;
 
-	if (!fb_tc_headers(skb, &p->headers))
-		return 0;
-	p->frame = p->headers.frame;
-	if (fb_find_group(c, 0))
-		return 0;
-	p->verdict = FB_TC_TAKEN;
 	if (skb->gso_size) {
 		why = fb_admit(&p->headers, c, fb_super_well_formed(skb, &p->headers));
 		if (!why)
@@ -279,12 +273,6 @@ static __always_inline int fb_let_out(struct __sk_buff *skb, struct fb_passage *
 	const struct fb_frame *frame = &p->frame;
 	int why = 0;
 
-	if (!fb_tc_headers(skb, &p->headers))
-		return 0;
-	p->frame = p->headers.frame;
-	if (fb_find_group(c, 0))
-		return 0;
-	p->verdict = FB_TC_TAKEN;
 	if (bpf_get_socket_uid(skb) != c->group->uid)
 		return FB_WHY(drop_uid);
 	if (!(skb->gso_size ? fb_super_well_formed(skb, &p->headers) && fb_uniform(skb, frame)
@@ -333,7 +321,12 @@ static __always_inline int fb_tc(struct __sk_buff *skb, int egress)
 	int why;
 
 	p.c = (struct fb_context){.frame = &p.frame};
-	p.verdict = FB_TC_NEXT;
+	if (!fb_tc_headers(skb, &p.headers))
+		return FB_TC_NEXT;
+	p.frame = p.headers.frame;
+	if (fb_find_group(&p.c, 0))
+		return FB_TC_NEXT;
+	p.verdict = FB_TC_TAKEN;
 	why = egress ? fb_let_out(skb, &p) : fb_take_in(skb, &p);
 	if (why)
 		fb_count(p.c.counters, why);
