@@ -25,7 +25,7 @@ mod group;
 mod guard;
 pub mod leaf;
 pub mod logging;
-pub mod mpi;
+mod mpi;
 mod plan;
 mod preload;
 mod process;

@@ -11,7 +11,6 @@ use crate::output::tell;
 
 /// On a terminal, at the first step, when nobody knows how long the others take.
 const FIRST: &str = "{prefix}: [{bar:16}] {pos}/{len}: {wide_msg}";
-/// And then.
 const BAR: &str = "{prefix}: [{bar:16}] {pos}/{len}, {eta} left: {wide_msg}";
 
 fn style(template: &str) -> ProgressStyle {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum SocketAddress {
-    /// A file.
+    /// A socket file.
     Path(PathBuf),
     /// An abstract name: no file, gone with its process, seen in its network namespace only.
     Abstract(String),

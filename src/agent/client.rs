@@ -45,7 +45,7 @@ pub struct Group {
     pub slot: u32,
     /// What takes its frames in.
     pub hook: Hook,
-    /// Where.
+    /// Name of the interface that its frames take.
     pub interface: String,
     /// UDP port of its frames.
     pub port: u16,
@@ -81,12 +81,12 @@ impl Client {
         }
     }
 
-    /// Who answered.
+    /// What the agent said of itself when the connection was made.
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }
 
-    /// Makes a group.
+    /// Makes a group on this host; it lives until it is dropped or the connection ends.
     pub fn create_group(&self, spec: &GroupSpec) -> Result<Group> {
         match self.ask(&Request::CreateGroup(spec.clone()))? {
             (Reply::Group(group), Some(cells)) => Ok(Group {

@@ -104,7 +104,6 @@ pub(crate) fn remove_empty_qdisc(interface: u32) -> nix::Result<bool> {
     Ok(true)
 }
 
-/// Removes a filter.
 pub(crate) fn remove_filter(filter: &Filter) -> nix::Result<()> {
     let mut body = tcmsg(filter.interface, filter.handle, filter.side.parent(), filter.info);
     push_attribute(&mut body, libc::TCA_KIND, b"bpf\0");

@@ -22,7 +22,7 @@ struct Pending {
     fd: Option<OwnedFd>,
 }
 
-/// A client.
+/// One client of the agent, with what it may and what it holds.
 pub(crate) struct Connection {
     pub(crate) peer: Peer,
     id: ConnectionId,
@@ -146,7 +146,6 @@ impl Connection {
     }
 }
 
-/// The agent's greeting.
 pub(crate) fn welcome(port: u16, embedded: bool) -> Welcome {
     Welcome {
         versions: Versions::CURRENT,

@@ -25,7 +25,7 @@ pub enum ErrorKind {
     Hook,
     /// The kernel refused a program or a map.
     Kernel,
-    /// No such group.
+    /// The group does not exist.
     NotFound,
     /// The connection broke, or the other side does not speak the protocol.
     Connection,

@@ -18,7 +18,7 @@ use crate::agent::error::{Error, ErrorKind, Result};
 pub enum HookChoice {
     /// The fastest that works.
     Auto,
-    /// TC alone.
+    /// TC on both ways.
     Tc,
     /// XDP in front, or an error.
     Xdp,
@@ -28,7 +28,7 @@ pub enum HookChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hook {
-    /// TC ingress.
+    /// TC ingress alone.
     TcIngress,
     /// XDP in the driver.
     XdpNative,
@@ -65,7 +65,7 @@ pub struct Facts {
     pub xdp_load_bytes: bool,
 }
 
-/// What to attach.
+/// The programs that an agent attaches to an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// How TC programs are attached.

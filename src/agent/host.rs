@@ -24,7 +24,6 @@ use crate::agent::sweep::sweep;
 use crate::agent::sys;
 use crate::bindings::{FB_MAX_GROUPS, fb_counters, fb_group, fb_member};
 
-/// Names a connection.
 pub(crate) type ConnectionId = u64;
 
 struct GroupRecord {

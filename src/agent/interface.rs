@@ -7,7 +7,7 @@ use crate::agent::netlink::{Netlink, attribute, read_u16, read_u32, text};
 
 const IFLA_XDP_ATTACHED: u16 = 2;
 
-/// An interface.
+/// A network interface, as the kernel describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interface {
     pub(crate) index: u32,

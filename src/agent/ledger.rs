@@ -19,7 +19,7 @@ struct Entry {
     retired: bool,
 }
 
-/// The books.
+/// Who holds how many groups, and how much memory in them.
 #[derive(Default)]
 pub(crate) struct Ledger {
     entries: Vec<Entry>,

@@ -18,7 +18,6 @@ const DUMP_TRIES: u32 = 5;
 /// What follows the header of a message that came back.
 pub(crate) type Body = Vec<u8>;
 
-/// A netlink socket.
 pub(crate) struct Netlink {
     socket: OwnedFd,
     sequence: u32,
@@ -141,7 +140,6 @@ pub(crate) fn attribute(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     attributes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
 }
 
-/// Appends an attribute.
 pub(crate) fn push_attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
     message.extend(((4 + value.len()) as u16).to_ne_bytes());
     message.extend(kind.to_ne_bytes());

@@ -33,7 +33,6 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Becomes an owner.
     pub(crate) fn new() -> Result<Self> {
         let doing = || "marking this process as alive".to_string();
         let mut id = [0; 8];

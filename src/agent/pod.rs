@@ -33,7 +33,7 @@ pub(crate) fn counters_to_words(counters: &fb_counters) -> Vec<u64> {
 /// The reverse; `None` if there are not as many as the header has.
 pub(crate) fn counters_from_words(words: &[u64]) -> Option<fb_counters> {
     let words: &[u64; COUNTERS] = words.try_into().ok()?;
-    // SAFETY: as above, and any number is a value of u64.
+    // SAFETY: fb_counters is an array of COUNTERS u64, which `words` has, and any number is a u64.
     Some(unsafe { std::ptr::from_ref(words).cast::<fb_counters>().read() })
 }
 

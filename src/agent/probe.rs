@@ -30,7 +30,7 @@ const LOOPBACK: u32 = 1;
 /// An address of this host that a group could use.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// The address.
+    /// Its IPv4 address.
     pub address: Ipv4Addr,
     /// Name of its interface.
     pub interface: String,

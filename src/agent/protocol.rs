@@ -37,18 +37,18 @@ pub struct Versions {
 /// First packet of a client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hello {
-    /// The client's.
+    /// The versions that the client was built with.
     pub versions: Versions,
 }
 
 /// The agent's answer to [`Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The agent's.
+    /// The versions that the agent was built with.
     pub versions: Versions,
     /// Release of the agent.
     pub release: String,
-    /// Its process.
+    /// The agent's process.
     pub pid: i32,
     /// UDP port of all frames.
     pub port: u16,
@@ -64,12 +64,10 @@ pub enum Request {
     CreateGroup(GroupSpec),
     /// Destroy a group of this connection.
     DestroyGroup {
-        /// The group's.
         slot: u32,
     },
     /// Read the counters of a group of this user.
     Counters {
-        /// The group's.
         slot: u32,
     },
     /// Which interface has this address?
@@ -77,11 +75,9 @@ pub enum Request {
         /// An address of this host.
         address: Ipv4Addr,
     },
-    /// Describe the agent.
     Status,
     /// List groups that this user may see, from a slot on.
     Groups {
-        /// Least slot wanted.
         from: u32,
     },
 }
@@ -105,12 +101,7 @@ pub enum Reply {
     /// To `Groups`.
     Groups(GroupsReply),
     /// It did not work.
-    Error {
-        /// For the program.
-        kind: ErrorKind,
-        /// For the user.
-        message: String,
-    },
+    Error { kind: ErrorKind, message: String },
 }
 
 /// A group that was made.
@@ -121,7 +112,7 @@ pub struct GroupReply {
     pub slot: u32,
     /// What takes its frames in.
     pub hook: Hook,
-    /// Where.
+    /// Name of the interface that the frames take.
     pub interface: String,
     /// UDP port of its frames.
     pub port: u16,
@@ -131,7 +122,7 @@ pub struct GroupReply {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InterfaceReply {
-    /// Its name.
+    /// The interface's name.
     pub name: String,
     /// Its MTU.
     pub mtu: u32,
@@ -143,7 +134,7 @@ pub struct InterfaceReply {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Status {
-    /// Interfaces in use.
+    /// The interfaces that the programs are attached to.
     pub interfaces: Vec<InterfaceStatus>,
     /// Groups of all users.
     pub groups: usize,
@@ -156,9 +147,9 @@ pub struct Status {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InterfaceStatus {
-    /// Its name.
+    /// The interface's name.
     pub name: String,
-    /// Its index.
+    /// The interface's index (`ifindex`).
     pub index: u32,
     /// What takes frames in.
     pub hook: Hook,
@@ -184,7 +175,7 @@ pub struct GroupsReply {
 pub struct GroupStatus {
     /// Index into the agent's maps.
     pub slot: u32,
-    /// Owner.
+    /// User who made it.
     pub uid: u32,
     /// Process that asked for it.
     pub pid: i32,
@@ -198,7 +189,7 @@ pub struct GroupStatus {
     pub self_index: u8,
     /// Addresses of all members' hosts.
     pub members: Vec<Ipv4Addr>,
-    /// Cells.
+    /// Its window, in cells.
     pub window: u32,
     /// Most payload of a frame.
     pub chunk_bytes: u16,
@@ -230,13 +221,13 @@ impl Versions {
     }
 }
 
-/// Packs a packet.
+/// A request or reply as one packet.
 pub fn encode(message: &impl Serialize) -> Result<Vec<u8>> {
     serde_json::to_vec(message)
         .map_err(|error| Error::new(ErrorKind::Connection, error.to_string()))
 }
 
-/// Unpacks a packet.
+/// The request or reply of a packet.
 pub fn decode<'de, T: Deserialize<'de>>(packet: &'de [u8]) -> Result<T> {
     serde_json::from_slice(packet)
         .map_err(|error| Error::new(ErrorKind::Invalid, format!("not understood: {error}")))

@@ -21,7 +21,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// Whom an agent serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Audience {
-    /// Every user.
     Everybody,
     /// Its own user, and root.
     OwnUser,

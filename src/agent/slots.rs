@@ -29,7 +29,7 @@ pub(crate) struct Slots {
     clean: VecDeque<u32>,
     /// Given back, cells and all.
     dirty: Vec<u32>,
-    /// With new cells.
+    /// Slots whose cells are made already.
     stock: Vec<Stocked>,
     /// How many to put in stock next time: more while groups come and go.
     next: usize,

@@ -9,7 +9,7 @@ use crate::mpi::Mpi;
 /// Arrays with an element for each rank: of `int`, or in the large forms of MPI_Count and MPI_Aint.
 #[derive(Clone, Copy)]
 pub struct Counts {
-    /// Elements.
+    /// The program's array, of the width that its function has.
     pub counts: *const c_void,
     /// Where they begin, in elements; null: one after the other.
     pub displs: *const c_void,
@@ -18,12 +18,12 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Of a rank.
+    /// The element of `rank`.
     ///
     /// # Safety
-    /// The array has an element for it.
+    /// The array is live, and has one.
     unsafe fn at(array: *const c_void, wide: bool, rank: usize) -> i64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: as demanded of this function.
         unsafe {
             if wide {
                 *array.cast::<i64>().add(rank)
@@ -33,25 +33,31 @@ impl Counts {
         }
     }
 
-    /// Elements of a rank. SAFETY of callers: the program's arrays span the communicator.
+    /// Elements of a rank.
+    ///
+    /// # Safety
+    /// *Arguments* of the [program](crate::mpi), on a communicator that has the rank.
     pub(crate) unsafe fn count(&self, rank: usize) -> i64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: an array of the program's, with an element for each rank.
         unsafe { Self::at(self.counts, self.wide, rank) }
     }
 
-    /// Where they begin; `None`: behind those of the rank before. SAFETY of callers: likewise.
+    /// Where they begin; `None`: behind those of the rank before.
+    ///
+    /// # Safety
+    /// As [`Counts::count`].
     pub(crate) unsafe fn displacement(&self, rank: usize) -> Option<isize> {
-        // SAFETY: as above.
+        // SAFETY: an array of the program's, with an element for each rank.
         (!self.displs.is_null()).then(|| unsafe { Self::at(self.displs, self.wide, rank) as isize })
     }
 
     /// Copies for a call that outlives the program's arrays. The result points into the copies.
     ///
     /// # Safety
-    /// The arrays have `ranks` elements.
+    /// *Arguments* of the [program](crate::mpi), on a communicator of `ranks` ranks.
     pub unsafe fn copy(&self, ranks: usize) -> (Self, [Vec<i64>; 2]) {
         let copy = |array: *const c_void| {
-            // SAFETY: the caller's promise.
+            // SAFETY: an array of the program's, with an element for each rank.
             (0..ranks).map(|rank| unsafe { Self::at(array, self.wide, rank) }).collect::<Vec<_>>()
         };
         let counts = copy(self.counts);
@@ -67,10 +73,10 @@ impl Call {
     /// Elements of all ranks, where each has its own count.
     ///
     /// # Safety
-    /// The array of counts, if there is one, spans the communicator.
+    /// *Arguments* of the [program](crate::mpi).
     pub unsafe fn elements_of_all(&self, mpi: &Mpi) -> Option<u64> {
         let counts = self.recv.counts.filter(|counts| !counts.counts.is_null())?;
-        // SAFETY: the caller's promise.
+        // SAFETY: ranks of the communicator.
         let count = |rank| unsafe { u64::try_from(counts.count(rank)).unwrap_or(0) };
         Some((0..mpi.size(self.comm)).map(count).sum())
     }

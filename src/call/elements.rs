@@ -10,11 +10,9 @@ use crate::mpi::types::Shape;
 pub struct Elements {
     /// The first, unless there is none; null also of MPI_BOTTOM, for which types of the program's may be made.
     pub data: *mut c_void,
-    /// So many.
     pub count: usize,
     /// Their type, as it was passed.
     pub datatype: Handle,
-    /// How they lie.
     pub shape: Shape,
 }
 

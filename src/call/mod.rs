@@ -9,9 +9,9 @@ use std::ffi::{c_int, c_void};
 use serde::{Deserialize, Serialize};
 
 use crate::mpi::pmpi::Handle;
-pub use counts::Counts;
-pub use elements::Elements;
-pub use message::Message;
+pub(crate) use counts::Counts;
+pub(crate) use elements::Elements;
+pub(crate) use message::Message;
 
 macro_rules! collectives {
     ($($name:ident,)*) => {
@@ -79,7 +79,7 @@ impl Collective {
 
 /// How a collective is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Form {
+pub(crate) enum Form {
     /// `MPI_Allreduce`
     Blocking,
     /// `MPI_Iallreduce`
@@ -93,12 +93,11 @@ impl Form {
     pub const ALL: [Self; 3] = [Self::Blocking, Self::Nonblocking, Self::Persistent];
 }
 
-/// Number of collectives.
-pub const COLLECTIVES: usize = Collective::ALL.len();
+pub(crate) const COLLECTIVES: usize = Collective::ALL.len();
 
 /// One side of a call: a buffer, and what is in it.
 #[derive(Clone, Copy)]
-pub struct Side {
+pub(crate) struct Side {
     /// The buffer, MPI_IN_PLACE, or nothing.
     pub data: *mut c_void,
     /// Elements; those of one rank where each has its own.
@@ -110,7 +109,6 @@ pub struct Side {
 }
 
 impl Side {
-    /// No buffer.
     pub const NONE: Self = Self { data: std::ptr::null_mut(), count: 0, counts: None, datatype: 0 };
 
     /// A buffer of `count` elements.
@@ -126,18 +124,16 @@ impl Side {
 
 /// A call of a collective, in any form.
 #[derive(Clone, Copy)]
-pub struct Call {
-    /// Which.
+pub(crate) struct Call {
     pub collective: Collective,
     /// What the rank brings. Of reductions only the buffer: the rest is as in `recv`.
     pub send: Side,
     /// What it gets; of Bcast and reductions the one description of the data.
     pub recv: Side,
-    /// Of reductions.
+    /// The op of a reduction.
     pub op: Handle,
     /// Of those that have one.
     pub root: c_int,
-    /// On which.
     pub comm: Handle,
 }
 

@@ -31,7 +31,6 @@ pub struct Args {
     port: Option<u16>,
 }
 
-/// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     unknown(names).iter().for_each(|line| log::warn!("{line}"));

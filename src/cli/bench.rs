@@ -48,7 +48,6 @@ enum Command {
     Osu(osu::Args),
 }
 
-/// Runs the subcommand.
 pub fn run(args: Args) -> Result<ExitCode> {
     match args.command {
         None => compare::run(args.compare),

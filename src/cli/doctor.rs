@@ -34,7 +34,6 @@ enum Verdict {
     No,
 }
 
-/// Runs the subcommand.
 pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
     let options = Options::from_environment()?;
     let agent = agent();

@@ -16,7 +16,6 @@ pub struct Args {
     directory: PathBuf,
 }
 
-/// Runs the subcommand.
 pub fn run(args: Args) -> Result<ExitCode> {
     let directory = &args.directory;
     let context = || format!("cannot write into {}", directory.display());

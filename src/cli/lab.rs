@@ -177,7 +177,6 @@ struct Rank {
     command: Vec<OsString>,
 }
 
-/// Runs the subcommand.
 pub fn run(args: Args) -> Result<ExitCode> {
     match args.command {
         Command::Up(up) => make(&up)?,

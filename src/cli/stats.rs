@@ -15,7 +15,6 @@ pub struct Args {
     file: PathBuf,
 }
 
-/// Runs the subcommand.
 pub fn run(args: Args) -> Result<ExitCode> {
     let name = args.file.display();
     let text = if args.file.as_os_str() == "-" {

@@ -22,7 +22,6 @@ pub struct Args {
     socket: Option<SocketAddress>,
 }
 
-/// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let address = args.socket.unwrap_or_else(default_address);
     let client = Client::connect(&address)?;

@@ -15,12 +15,12 @@ use crate::route::eligibility::By;
 /// Folds the parts that lie from `from` on. Returns what MPI is to return.
 ///
 /// # Safety
-/// The parts are there, and the buffer is the program's to be written.
+/// `from` spans the parts of all ranks, which are there; *buffers* of the [program](crate::mpi).
 pub unsafe fn fold_parts(deposits: &Deposits, from: *const u8, mpi: &Mpi) -> c_int {
     if deposits.piece.is_empty() || deposits.ranks.is_empty() {
         return SUCCESS;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: as demanded of this function.
     unsafe {
         match deposits.fold.by {
             By::Own { op, element } | By::Kernel { op, element, .. } => {
@@ -32,14 +32,16 @@ pub unsafe fn fold_parts(deposits: &Deposits, from: *const u8, mpi: &Mpi) -> c_i
     }
 }
 
-/// SAFETY of callers: as [`fold_parts`].
+/// # Safety
+/// As [`fold_parts`].
 unsafe fn part(deposits: &Deposits, from: *const u8, rank: usize) -> &[u8] {
     let start = deposits.image.part(rank).start + deposits.piece.start;
-    // SAFETY: the caller's promise.
+    // SAFETY: within the part of that rank.
     unsafe { std::slice::from_raw_parts(from.add(start), deposits.piece.len()) }
 }
 
-/// SAFETY of callers: as [`fold_parts`].
+/// # Safety
+/// As [`fold_parts`].
 unsafe fn by_ourselves(deposits: &Deposits, from: *const u8, op: u8, element: u8) {
     // SAFETY: a buffer of as many elements, which lie as they are sent, is no part of what came.
     unsafe {
@@ -54,13 +56,14 @@ unsafe fn by_ourselves(deposits: &Deposits, from: *const u8, op: u8, element: u8
 /// Not in the program's buffer, which may have gaps that are to stay as they are; nor where the parts
 /// lie, which is not aligned.
 ///
-/// SAFETY of callers: as [`fold_parts`].
+/// # Safety
+/// As [`fold_parts`].
 unsafe fn by_mpi(deposits: &Deposits, from: *const u8, mpi: &Mpi) -> c_int {
     const FAILED: c_int = 1;
     let ((op, datatype), shape) = (deposits.handles, deposits.fold.shape);
     let elements = || mpi.elements(datatype, shape, deposits.piece.len() / shape.size);
     let (Some(mut left), Some(mut right)) = (elements(), elements()) else { return FAILED };
-    // SAFETY: the caller's promise; the MPI took the op on this type.
+    // SAFETY: parts that are there, of a type that the MPI took the op on, and the program's buffer.
     unsafe {
         let mut code = left.load(mpi, part(deposits, from, deposits.ranks.start));
         for rank in deposits.ranks.clone().skip(1) {

@@ -15,14 +15,14 @@ pub const SUCCESS: c_int = 0;
 /// Does it, with what lies from `from` on. Returns what MPI is to return.
 ///
 /// # Safety
-/// All that the plan says has come is there; the program's buffers are hers to be written.
+/// `from` spans what the plan says comes, all of which is there; *buffers* of the [program](crate::mpi).
 pub unsafe fn bring(finish: &Finish, from: *const u8, mpi: &Mpi) -> c_int {
     match finish {
         Finish::Done => SUCCESS,
         Finish::Deliver { pieces, to } => {
             let mut code = SUCCESS;
             for piece in pieces {
-                // SAFETY: the caller's promise.
+                // SAFETY: a piece of what came, for the program's buffer.
                 let result = unsafe { deliver(piece, from, to, mpi) };
                 code = if code == SUCCESS { result } else { code };
             }
@@ -37,14 +37,15 @@ pub unsafe fn bring(finish: &Finish, from: *const u8, mpi: &Mpi) -> c_int {
             }
             SUCCESS
         }
-        // SAFETY: the image is there, and the buffer is the program's.
+        // SAFETY: the parts of all are there, and the program's buffer is.
         Finish::Fold(deposits) => unsafe { deposits::fold_parts(deposits, from, mpi) },
     }
 }
 
 /// What the program has no room for is left out, and said.
 ///
-/// SAFETY of callers: as [`bring`].
+/// # Safety
+/// As [`bring`].
 unsafe fn deliver(piece: &Piece, from: *const u8, to: &Elements, mpi: &Mpi) -> c_int {
     let Elements { data, datatype, shape, .. } = *to;
     let room = piece.count * shape.size;

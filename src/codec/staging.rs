@@ -29,14 +29,14 @@ pub struct Prepared {
     _staging: [Vec<u8>; 2],
 }
 
-// SAFETY: the pointers are to memory of its own, and to buffers that the program promised to leave
-// alone until the collective is over.
+// SAFETY: the pointers are to memory of its own, and to the program's buffers, which are promised
+// (`crate::mpi`) until the collective is over.
 unsafe impl Send for Prepared {}
 
 /// Makes the job of a plan.
 ///
 /// # Safety
-/// The plan's buffers are as MPI demands of the program.
+/// *Buffers* of the [program](crate::mpi), those of the plan, until [`Prepared::end`].
 pub unsafe fn prepare(mpi: &Mpi, plan: Plan) -> (Job, Prepared) {
     let Plan { pattern, op, element, bytes, source, sink } = plan;
     let (mut brought, mut came, mut trouble) = (Vec::new(), Vec::new(), SUCCESS);
@@ -47,7 +47,7 @@ pub unsafe fn prepare(mpi: &Mpi, plan: Plan) -> (Job, Prepared) {
             elements.data.cast_const().cast()
         }
         Source::Elements(elements) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: a buffer of the plan's.
             (brought, trouble) = unsafe { packed(mpi, &elements, bytes) };
             brought.as_ptr()
         }
@@ -82,7 +82,8 @@ pub unsafe fn prepare(mpi: &Mpi, plan: Plan) -> (Job, Prepared) {
 /// `bytes` bytes of elements, and what MPI is to return: the elements may have been more, or less, or
 /// none that the MPI can pack.
 ///
-/// SAFETY of callers: as [`prepare`].
+/// # Safety
+/// *Buffers* of the [program](crate::mpi).
 unsafe fn packed(mpi: &Mpi, elements: &Elements, bytes: usize) -> (Vec<u8>, c_int) {
     let &Elements { data, count, datatype, shape } = elements;
     let own = elements.bytes();
@@ -110,10 +111,10 @@ impl Prepared {
     /// Does what is left, once the operation is over, in which way ever. Returns what MPI is to return.
     ///
     /// # Safety
-    /// The job is over; the program's buffers are still there.
+    /// The job is over, or was never begun; *buffers* of the [program](crate::mpi), still.
     pub unsafe fn end(self, mpi: &Mpi, outcome: Result<(), Mismatch>) -> c_int {
         let code = match outcome {
-            // SAFETY: the caller's promise.
+            // SAFETY: what comes has come, and the buffers are there.
             Ok(()) => unsafe { bring(&self.finish, self.from, mpi) },
             Err(mismatch) => {
                 log::error!("{mismatch}");

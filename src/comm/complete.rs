@@ -16,14 +16,14 @@ use crate::wire::{Algorithm, Mismatch};
 /// In what the ranks differed.
 ///
 /// # Safety
-/// The job's pointers are as its fields say.
+/// What [`Job`] says of its pointers.
 pub unsafe fn complete(
     context: &Context<'_>,
     group: &mut Group,
     job: Job,
     by: Algorithm,
 ) -> Result<(), Mismatch> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the job's pointers, until this function returns.
     let ticket = unsafe { group.engine.start(job, by, None) };
     let mut waiter = Waiter::new(context.mpi, context.nothing);
     loop {

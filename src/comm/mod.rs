@@ -20,7 +20,6 @@ pub use table::{Communicators, fold_on};
 
 /// The group of a communicator, and which ways its calls go.
 pub struct Folding {
-    /// The group.
     pub group: Group,
     /// The ways of blocking collectives, as far as they are measured.
     pub router: Router,
@@ -42,7 +41,6 @@ impl Folding {
 
 /// What is known of a communicator.
 pub struct Communicator {
-    /// Our rank.
     pub rank: usize,
     /// Number of its ranks.
     pub size: usize,

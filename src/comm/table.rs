@@ -74,7 +74,6 @@ impl Communicators {
         Some(self.add(comm, Communicator::new(place, declined, None)))
     }
 
-    /// Takes one in.
     pub fn add(&self, comm: Handle, communicator: Communicator) -> Arc<Communicator> {
         let communicator = Arc::new(communicator);
         self.write().insert(comm, Arc::clone(&communicator));

@@ -13,7 +13,7 @@ use crate::wire::Algorithm;
 
 /// What must be alike on all ranks. They compare it when a group is set up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shared {
+pub(crate) struct Shared {
     /// Largest message, in bytes, that is folded, for each of [`Collective::ALL`]: where the way is
     /// measured, as long as nothing is known, unless `limited`.
     pub max_bytes: [usize; COLLECTIVES],
@@ -31,7 +31,7 @@ pub struct Shared {
 
 /// Settings of one process.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub(crate) struct Config {
     /// `FOLDBACK=off` clears it.
     pub enabled: bool,
     /// What all ranks must agree on.
@@ -50,8 +50,8 @@ pub struct Config {
 
 /// Who chooses, `FOLDBACK_ROUTE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Policy {
-    /// Measurement.
+pub(crate) enum Policy {
+    /// What was measured to be faster.
     Auto,
     /// The limits alone: what may be folded is.
     Fold,
@@ -61,10 +61,8 @@ pub enum Policy {
 
 /// What is said of a job at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Report {
-    /// Nothing.
+pub(crate) enum Report {
     Off,
-    /// One line.
     Line,
     /// All statistics, as tables.
     Full,
@@ -131,7 +129,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads the environment.
+    /// The settings that the environment has.
     ///
     /// # Errors
     /// One line that names the variable and what it may be.
@@ -142,7 +140,7 @@ impl Config {
 
 /// The variable by which this job asks its MPI to survive the end of a rank: Open MPI's, which its
 /// `mpirun --with-ft ulfm` sets, or MPICH's. Nobody who waits for a frame would learn of such an end.
-pub fn fault_tolerance(variable: impl Fn(&str) -> Option<String>) -> Option<&'static str> {
+pub(crate) fn fault_tolerance(variable: impl Fn(&str) -> Option<String>) -> Option<&'static str> {
     let on = |text: String| matches!(text.to_lowercase().as_str(), "1" | "true" | "yes" | "on");
     ["OMPI_MCA_mpi_ft_enable", "MPIR_CVAR_ENABLE_FT"]
         .into_iter()
@@ -165,7 +163,7 @@ pub(crate) fn max_bytes(text: &str) -> Option<[usize; COLLECTIVES]> {
 
 /// An IPv4 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Network {
+pub(crate) struct Network {
     /// Any address in it.
     pub address: std::net::Ipv4Addr,
     /// Length of its prefix in bits.

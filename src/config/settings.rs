@@ -16,16 +16,16 @@ pub enum Reader {
     EachRank,
     /// An agent, and so also a privileged rank that embeds one.
     Agent,
-    /// The command.
+    /// The command `foldback`, agent and lab included.
     Command,
 }
 
 /// Puts a value into the settings of a process; `None`: it makes no sense.
 type Parse = fn(&mut Config, &str) -> Option<()>;
 
-/// A variable.
+/// An environment variable that foldback reads.
 pub struct Setting {
-    /// Its name.
+    /// Its name, which begins with `FOLDBACK_`.
     pub name: &'static str,
     /// What it may be, in a few words, for an error.
     pub form: &'static str,
@@ -33,7 +33,7 @@ pub struct Setting {
     pub meaning: &'static str,
     /// What holds without it, in Markdown.
     pub default: &'static str,
-    /// Who reads it.
+    /// The part of foldback that reads it.
     pub reader: Reader,
     /// Of those that are part of [`Config`].
     parse: Option<Parse>,
@@ -41,7 +41,7 @@ pub struct Setting {
 
 use Reader::{Agent, AllRanks, Command, EachRank};
 
-/// All of them.
+/// Every variable, in the order in which the documents list them.
 #[rustfmt::skip]
 pub const SETTINGS: &[Setting] = &[
     Setting { name: "FOLDBACK", form: "on or off", reader: AllRanks, default: "`on`",
@@ -132,7 +132,7 @@ fn seconds(into: &mut Duration, text: &str) -> Option<()> {
 ///
 /// # Errors
 /// One line that names the variable and what it may be.
-pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Config, String> {
+pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Config, String> {
     let mut config = Config::default();
     for setting in SETTINGS {
         if let (Some(parse), Some(text)) = (setting.parse, variable(setting.name)) {

@@ -13,7 +13,8 @@ use crate::comm::{Folding, complete, fold_words};
 use crate::plan::{fit, plan};
 use crate::route::{ClassId, Reason, Step, Way, router};
 
-/// SAFETY of callers: the arguments are the program's.
+/// # Safety
+/// *Arguments* and *buffers* of the [program](crate::mpi).
 pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Passed> {
     let Judged { process, running, config, call, admitted, communicator, .. } = &judged;
     let (mpi, context) = (&process.mpi, process.context(running));

@@ -29,7 +29,7 @@ pub use stopwatch::Stopwatch;
 /// The call is the real MPI's; the stopwatch, if there is one, is to be stopped when that has done it.
 ///
 /// # Safety
-/// The arguments are the program's.
+/// *Arguments* and *buffers* of the [program](crate::mpi).
 pub unsafe fn collective(
     process: &'static Process,
     form: Form,
@@ -37,7 +37,7 @@ pub unsafe fn collective(
     request: *mut c_void,
 ) -> Result<c_int, Option<Box<Stopwatch>>> {
     let mut seen = Message::default();
-    // SAFETY: the caller's promise.
+    // SAFETY: as demanded of this function.
     let (result, way) = match unsafe { attempt(process, form, call, request, &mut seen) } {
         Ok(code) => (Ok(code), stats::Way::Folded),
         Err(Passed::Left(Left::All(reason))) => (Err(None), stats::Way::Left(reason)),
@@ -51,7 +51,7 @@ pub unsafe fn collective(
     // A persistent collective is counted when it is started.
     if form != Form::Persistent || result.is_err() {
         if way != stats::Way::Refused && call.recv.counts.is_some() {
-            // SAFETY: the program's arguments.
+            // SAFETY: arguments of the program's.
             seen.bytes *= unsafe { call.elements_of_all(&process.mpi) }.unwrap_or(0);
         }
         process.calls.count(form, call.collective, way, seen);
@@ -62,7 +62,7 @@ pub unsafe fn collective(
 
 /// A call that is the real MPI's.
 enum Passed {
-    /// For a reason.
+    /// To MPI, for a reason that all ranks share.
     Left(Left),
     /// It may be the faster one; to be timed.
     Timed(Box<Stopwatch>),
@@ -87,7 +87,8 @@ struct Judged<'a> {
     communicator: Arc<Communicator>,
 }
 
-/// SAFETY of callers: as [`collective`].
+/// # Safety
+/// As [`collective`].
 unsafe fn attempt(
     process: &'static Process,
     form: Form,
@@ -106,7 +107,7 @@ unsafe fn attempt(
     let communicator = process.communicator(comm).ok_or(Reason::NoGroup)?;
     communicator.accepted()?;
     let place = (communicator.rank, communicator.size);
-    // SAFETY: the caller's promise.
+    // SAFETY: arguments and buffers of the program's.
     unsafe {
         let ends = judge(&process.mpi, call, admitted.shape(), place)?;
         let judged = Judged { process, running, config, call, admitted, ends, communicator };

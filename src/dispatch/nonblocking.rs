@@ -16,8 +16,10 @@ use crate::process::Process;
 use crate::requests::Open;
 use crate::route::Reason;
 
-/// SAFETY of callers: the arguments are the program's, who leaves the buffers alone until the request is
-/// complete.
+/// Starts a call whose arguments have been judged.
+///
+/// # Safety
+/// *Arguments* and *buffers* of the [program](crate::mpi).
 pub(super) unsafe fn start(judged: Judged<'_>, request: *mut c_void) -> Result<c_int, Reason> {
     let Judged { process, config, communicator, .. } = &judged;
     judged.unless_revoked()?;
@@ -27,15 +29,15 @@ pub(super) unsafe fn start(judged: Judged<'_>, request: *mut c_void) -> Result<c
     let fit = fit(case, &mut group.engine.place)?;
     let plan = plan(case, fit);
     let open = || process.requests.open(&process.mpi, request);
-    // SAFETY: the caller's promise.
+    // SAFETY: buffers of the program's.
     unsafe { begin(process, config, plan, communicator, group, open) };
     Ok(SUCCESS)
 }
 
 /// Begins a plan in `communicator`'s group; `open` makes its request.
 ///
-/// SAFETY of callers: the plan's buffers are the program's, who leaves them alone until the request is
-/// complete.
+/// # Safety
+/// *Buffers* of the [program](crate::mpi), those of the plan.
 pub(super) unsafe fn begin(
     process: &'static Process,
     config: &Config,
@@ -44,7 +46,7 @@ pub(super) unsafe fn begin(
     group: &mut Group,
     open: impl FnOnce() -> Open,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: buffers of the program's, until the request is complete.
     unsafe {
         let (job, mut prepared) = prepare(&process.mpi, plan);
         prepared.keep_type(&process.mpi);

@@ -13,8 +13,8 @@ use crate::stats::Way;
 
 /// `MPI_..._init`: makes the request; `seen` is what the statistics are to tell of each start.
 ///
-/// SAFETY of callers: the arguments are the program's, who leaves the buffers alone while the request is
-/// active.
+/// # Safety
+/// *Arguments* of the [program](crate::mpi), and *buffers* at every start.
 pub(super) unsafe fn initialise(
     judged: Judged<'_>,
     seen: Message,
@@ -35,7 +35,7 @@ pub(super) unsafe fn initialise(
             return Err(reason);
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: arguments of the program's.
     unsafe {
         let elements = call.elements_of_all(mpi).unwrap_or(1);
         let message = Message { bytes: seen.bytes * elements, ..seen };
@@ -50,12 +50,12 @@ pub(super) unsafe fn initialise(
 /// `MPI_Start` of a request that may be a persistent collective's; `None`: it is the real MPI's.
 ///
 /// # Safety
-/// `request` is the program's.
+/// *Arguments* of the [program](crate::mpi).
 pub unsafe fn start_persistent(process: &'static Process, request: *mut c_void) -> Option<c_int> {
     if !process.requests.persistent.any() {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: an argument of the program's: one request.
     let handle = unsafe { process.mpi.abi.request_at(request, 0) };
     let persistent = process.requests.persistent.get(handle)?;
     let config = process.config.as_ref().ok()?;
@@ -74,7 +74,7 @@ pub unsafe fn start_persistent(process: &'static Process, request: *mut c_void) 
     let plan = plan(persistent.case(), fit);
     let open = || persistent.open(handle);
     let (communicator, group) = (&persistent.group, &mut folding.group);
-    // SAFETY: the program's arguments, at MPI_..._init.
+    // SAFETY: buffers of the program's, promised at MPI_..._init for every start.
     unsafe { nonblocking::begin(process, config, plan, communicator, group, open) };
     process.calls.count(Form::Persistent, call.collective, Way::Folded, persistent.message);
     Some(SUCCESS)
@@ -83,10 +83,10 @@ pub unsafe fn start_persistent(process: &'static Process, request: *mut c_void) 
 /// `MPI_Request_free` of a request that may be a persistent collective's.
 ///
 /// # Safety
-/// `request` is the program's.
+/// *Arguments* of the [program](crate::mpi).
 pub unsafe fn free_persistent(process: &Process, request: *mut c_void) {
     if process.requests.persistent.any() {
-        // SAFETY: the caller's promise.
+        // SAFETY: an argument of the program's: one request.
         let handle = unsafe { process.mpi.abi.request_at(request, 0) };
         if let Some((group, home)) = process.requests.free_persistent(&process.mpi, handle) {
             process.communicators.give_back(&home, group);

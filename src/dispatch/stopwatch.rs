@@ -35,7 +35,6 @@ impl Stopwatch {
         Self { communicator, id, begin }
     }
 
-    /// It is over.
     pub fn stop(self) {
         PASSING.set(false);
         if let Some(begin) = self.begin {

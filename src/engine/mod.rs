@@ -21,7 +21,7 @@ const SCATTER_FROM: usize = 32 << 10;
 
 /// What is under way of one rank in one group.
 pub struct Engine<M, F> {
-    /// Where we are.
+    /// Its rank and host in the group.
     pub place: Place,
     /// Present in the leader of each host.
     wire: Option<Wire<M, F, Raw>>,
@@ -37,8 +37,8 @@ pub struct Engine<M, F> {
     out_of_step: bool,
 }
 
-// SAFETY: the raw memory is the group's own, and used by whoever holds the engine; buffers of the
-// program's are promised to it until their operation is over.
+// SAFETY: the raw memory is the group's own, and used by whoever holds the engine; a job's pointers are
+// promised (`Job`) until its operation is over.
 unsafe impl<M: Send, F: Send> Send for Engine<M, F> {}
 
 /// Names an operation of an engine.
@@ -57,7 +57,7 @@ impl<M: Memory, F: Fabric> Engine<M, F> {
     /// when it has ended on this rank.
     ///
     /// # Safety
-    /// `job`'s pointers are as its fields say, until it is over.
+    /// What [`Job`] says of its pointers.
     pub unsafe fn start(
         &mut self,
         job: Job,
@@ -66,7 +66,7 @@ impl<M: Memory, F: Fabric> Engine<M, F> {
     ) -> Ticket {
         let mut operation = Operation::new(job, algorithm, over);
         if let (None, Some(wire)) = (&self.leaf, &mut self.wire) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the job's pointers.
             unsafe { operation.submit(&self.place, wire) };
         }
         self.operations.push_back(operation);
@@ -106,7 +106,7 @@ impl<M: Memory, F: Fabric> Engine<M, F> {
         let (mut now, mut moved) = (Some(now), false);
         while let Some(operation) = operations.front_mut() {
             if let Some(leaf) = leaf {
-                // SAFETY: promised to `start`.
+                // SAFETY: the job's pointers, promised to `start`.
                 while unsafe { operation.step(place, leaf, wire.as_mut()) } {
                     moved = true;
                 }

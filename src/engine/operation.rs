@@ -44,10 +44,12 @@ impl Pattern {
     }
 }
 
-/// A collective whose arguments have been found valid.
+/// A collective whose arguments have been found valid. Its pointers are as the fields say until the
+/// operation is over; nobody else writes there meanwhile, nor reads `recv`. `unsafe` code that works with
+/// them relies on that.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// What it does.
+    /// Which ranks bring data, and which get some.
     pub pattern: Pattern,
     /// `enum fb_op`, of folds.
     pub op: u8,
@@ -200,7 +202,7 @@ impl Operation {
     /// Puts everything on the wire, on a host with one rank.
     ///
     /// # Safety
-    /// The job's pointers are as its fields say, until the operation is over.
+    /// What [`Job`] says of its pointers.
     pub unsafe fn submit<M: Memory, F: Fabric>(
         &mut self,
         place: &Place,
@@ -212,7 +214,7 @@ impl Operation {
                 let part = image.part(place.rank);
                 let apart = image.bytes() > usize::from(place.chunk_bytes);
                 if apart && !part.is_empty() {
-                    // SAFETY: the caller's promise. What comes of others is put beside it.
+                    // SAFETY: the job's pointers. What comes of others is put beside it.
                     unsafe { std::ptr::copy(job.send, job.recv.add(part.start), part.len()) };
                 }
                 let (send, recv) = (job.send, job.recv);
@@ -312,7 +314,7 @@ impl Operation {
             }
             Stage::Block => {
                 let (gives, gets) = self.job.pattern.ends(place.rank);
-                // SAFETY: the caller's promise, for a part of the buffer.
+                // SAFETY: the job's pointers; a part of what they span.
                 let given = !gives
                     || unsafe {
                         leaf.give(self.job.send.wrapping_add(self.at), self.round, self.message)
@@ -343,7 +345,7 @@ impl Operation {
             }
             Stage::Get => {
                 let recv = self.job.recv.wrapping_add(self.at);
-                // SAFETY: the caller's promise, for a part of the buffer.
+                // SAFETY: the job's pointers; a part of what they span.
                 let came = unsafe { leaf.get(recv, self.received(), self.message) };
                 let Some(came) = came else { return false };
                 self.compare(place, came);

@@ -47,11 +47,9 @@ impl Group {
 pub struct Member {
     /// Where the group was made, and will be destroyed.
     pub client: Arc<Client>,
-    /// Its slot there.
     pub slot: u32,
     /// What takes frames in.
     pub hook: Hook,
-    /// Where.
     pub interface: String,
     /// Name of this host, for people.
     pub host: String,

@@ -34,7 +34,7 @@ impl HostLine {
     }
 }
 
-/// Counters by name.
+/// The kernel's counters, by their names in `bpf/abi.h`.
 pub fn named(counters: &fb_counters) -> serde_json::Map<String, serde_json::Value> {
     match serde_json::to_value(counters) {
         Ok(serde_json::Value::Object(map)) => map,

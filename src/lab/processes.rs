@@ -26,7 +26,6 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The calling process.
     pub fn own() -> Result<Self> {
         let pid = getpid().as_raw();
         Ok(Self { pid, start: stat(pid).context("cannot read /proc/self/stat")?.start })

@@ -38,7 +38,6 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// The lab's directory.
     pub fn dir(&self) -> PathBuf {
         Path::new(BASE).join(&self.name)
     }

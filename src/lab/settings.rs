@@ -145,7 +145,6 @@ impl fmt::Display for Share {
 pub struct Rate {
     /// As the user wrote it.
     pub text: String,
-    /// Bits per second.
     pub bits: u64,
 }
 

@@ -43,7 +43,6 @@ pub fn of(lab: Lab) -> Result<Status> {
 }
 
 impl Status {
-    /// For people.
     pub fn to_text(&self) -> String {
         let lab = &self.lab;
         let state = match (&lab.owner, lab.ready) {

@@ -27,7 +27,6 @@ const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Si
 
 /// How a job ended.
 pub enum Outcome {
-    /// By itself.
     Exited(ExitStatus),
     /// All ranks did, with this exit status, but the launcher did not.
     Outlived(u8),

@@ -46,7 +46,7 @@ impl Leaf {
             return false;
         }
         if bytes > 0 {
-            // SAFETY: the caller's promise; the leader does not read the slot now.
+            // SAFETY: `bytes` to read, and a slot of a block; the leader does not read the slot now.
             unsafe { std::ptr::copy_nonoverlapping(send, self.segment.slot(self.me), bytes) };
         }
         self.slot_used = self.round;
@@ -67,7 +67,7 @@ impl Leaf {
         }
         let came = self.segment.get_message(Counter::Done, self.round);
         if bytes > 0 && came == message {
-            // SAFETY: the caller's promise; the leader leaves the block alone until we have read it.
+            // SAFETY: `bytes` to write, and a block that has as many; the leader leaves the block alone until we have read it.
             unsafe { std::ptr::copy_nonoverlapping(self.segment.result(self.round), recv, bytes) };
         }
         Some(came)

@@ -21,7 +21,6 @@ pub enum Family {
 
 /// What must be known of an MPI to read its callers' arguments.
 pub struct Abi {
-    /// Its family.
     pub family: Family,
     /// What it calls itself.
     pub version: String,
@@ -176,9 +175,9 @@ impl Abi {
     /// Request `index` of an array of the program's: handles are 4 bytes wide in MPICH's ABI, else 8.
     ///
     /// # Safety
-    /// There is one.
+    /// The array has an element `index`.
     pub unsafe fn request_at(&self, requests: *const c_void, index: usize) -> u64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: an element of the array, of the width of this MPI's handles.
         unsafe {
             match self.family {
                 Family::Mpich => u64::from(*requests.cast::<u32>().add(index)),

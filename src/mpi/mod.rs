@@ -1,4 +1,15 @@
 //! The MPI under the program: its functions, its handles, and what of it foldback calls.
+//!
+//! # What a program promises
+//! `unsafe` code from the program's call down to the engine relies on what MPI demands of its callers, and
+//! cites it by two names:
+//!
+//! * **Arguments** (MPI-4.1, 2.4 to 2.6): handles are live, or the MPI refuses them; an array has as many
+//!   elements as the call says or the communicator has ranks; what is written through a pointer other than
+//!   a buffer has room. So for as long as the call lasts.
+//! * **Buffers** (MPI-4.1, 5.2, 6.2 and 6.12): those of a call that MPI does not refuse span its elements.
+//!   Until the operation is complete on this rank, the program writes to none of them, and leaves those
+//!   alone that are received into.
 #![allow(unsafe_code)]
 
 pub mod abi;
@@ -21,9 +32,7 @@ const FAILED: c_int = 1;
 
 /// The real MPI of this process, recognised.
 pub struct Mpi {
-    /// Its functions.
     pub pmpi: Pmpi,
-    /// Its handles.
     pub abi: Abi,
     /// A communicator of this process alone that returns errors; made when first needed.
     private_self: OnceLock<Option<Handle>>,
@@ -114,7 +123,7 @@ impl Mpi {
     /// Number of ranks of `comm`.
     pub fn size(&self, comm: Handle) -> usize {
         let mut size: c_int = 0;
-        // SAFETY: as above.
+        // SAFETY: the caller's communicator; one int is written.
         unsafe { (self.pmpi.comm_size)(comm, &raw mut size) };
         size.max(0) as usize
     }
@@ -122,7 +131,7 @@ impl Mpi {
     /// Whether `comm` is an intercommunicator; errors count as one (the real MPI will tell).
     pub fn is_intercomm(&self, comm: Handle) -> bool {
         let mut flag: c_int = 1;
-        // SAFETY: as above.
+        // SAFETY: the caller's communicator; one int is written.
         let code = unsafe { (self.pmpi.comm_test_inter)(comm, &raw mut flag) };
         code != 0 || flag != 0
     }
@@ -256,7 +265,6 @@ impl Mpi {
         (code == 0).then_some(copy as Handle)
     }
 
-    /// Frees a copy.
     pub fn free_type(&self, copy: Handle) {
         let mut copy = copy as u64;
         // SAFETY: made by `copy_type`.
@@ -269,7 +277,7 @@ impl Mpi {
     /// What the MPI returned.
     ///
     /// # Safety
-    /// `data`, `count` and `datatype` are what the program handed to MPI for reading.
+    /// *Buffers* of the [program](self): `count` of `datatype` at `data`, for reading.
     pub unsafe fn pack(
         &self,
         data: *const c_void,
@@ -280,7 +288,7 @@ impl Mpi {
         let mut packed = vec![0u8; bytes];
         if data.is_null() {
             let (into, length) = (packed.as_mut_ptr().cast(), bytes);
-            // SAFETY: the caller's promise; the buffer has `length` bytes.
+            // SAFETY: the program's buffer, and one of `length` bytes.
             let code = unsafe { self.copy((data, count, datatype), (into, length, self.abi.byte)) };
             return if code == 0 { Ok(packed) } else { Err(code) };
         }
@@ -291,7 +299,7 @@ impl Mpi {
             return Err(FAILED);
         };
         let mut position = 0;
-        // SAFETY: the caller's promise; the buffer has `length` bytes.
+        // SAFETY: the program's buffer, and one of `length` bytes.
         let code = unsafe {
             (self.pmpi.pack)(
                 data,
@@ -316,13 +324,13 @@ impl Mpi {
     pub fn truncated(&self) -> c_int {
         let (from, mut to, byte) = ([0u8; 2], 0u8, self.abi.byte);
         let (from, to) = (from.as_ptr().cast(), (&raw mut to).cast());
-        // SAFETY: two bytes to send, of which there is room for one.
+        // SAFETY: two bytes to send; no more are received than there is room for.
         let code = unsafe { self.copy((from, 2, byte), (to, 1, byte)) };
         if code != 0 {
             return code;
         }
         let (Some(comm), _alone) = (self.private_self(), self.alone()) else { return FAILED };
-        // SAFETY: likewise.
+        // SAFETY: two bytes to send; no more are received than there is room for.
         let code = unsafe { (self.pmpi.allgather)(from, 2, byte, to, 1, byte, comm) };
         if code == 0 { FAILED } else { code }
     }
@@ -337,7 +345,7 @@ impl Mpi {
     /// The reverse of [`Mpi::pack`].
     ///
     /// # Safety
-    /// As there, for writing.
+    /// *Buffers* of the [program](self): `count` of `datatype` at `data`, for writing.
     pub unsafe fn unpack(
         &self,
         packed: &[u8],
@@ -347,12 +355,12 @@ impl Mpi {
     ) -> c_int {
         if data.is_null() {
             let from = (packed.as_ptr().cast(), packed.len(), self.abi.byte);
-            // SAFETY: the caller's promise.
+            // SAFETY: the program's buffer, and `packed`.
             return unsafe { self.copy(from, (data, count, datatype)) };
         }
         // Counts were ints, or were packed by one.
         let (length, count, mut position) = (packed.len() as c_int, count as c_int, 0);
-        // SAFETY: the caller's promise; `packed` is read only.
+        // SAFETY: the program's buffer; `packed` is read only.
         unsafe {
             let packed = packed.as_ptr().cast();
             let comm = self.private_self().unwrap_or(self.abi.comm_self);
@@ -376,7 +384,7 @@ impl Mpi {
         };
         let (tag, status) = (COPY_TAG, self.abi.status_ignore as *mut c_void);
         let _alone = self.alone();
-        // SAFETY: the caller's promise; a communicator of this process alone.
+        // SAFETY: valid together, as demanded; on a communicator of this process alone.
         unsafe {
             (self.pmpi.sendrecv)(
                 from, from_count, from_type, 0, tag, to, to_count, to_type, 0, tag, comm, status,

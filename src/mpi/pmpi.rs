@@ -114,7 +114,7 @@ struct Library {
 
 // SAFETY: a handle is used with dlsym only, from any thread.
 unsafe impl Send for Library {}
-// SAFETY: as above.
+// SAFETY: likewise.
 unsafe impl Sync for Library {}
 
 fn library() -> &'static Library {
@@ -179,14 +179,9 @@ fn is_own(address: *mut c_void) -> bool {
     base(address) == base(is_own as *const c_void)
 }
 
-/// Looks a function of the real MPI up.
+/// The address of a function of the real MPI.
 fn find(symbol: &CStr) -> Option<*mut c_void> {
     look_up(library().handle, symbol)
-}
-
-/// Address of one of the MPI's functions, which may be optional.
-pub fn function(symbol: &CStr) -> Option<*mut c_void> {
-    find(symbol)
 }
 
 /// Address of a global variable of the MPI.

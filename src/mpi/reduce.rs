@@ -97,7 +97,7 @@ impl Mpi {
     /// The op is one that the MPI takes on the elements' type.
     pub unsafe fn reduce(&self, left: &Elements, right: &mut Elements, op: Handle) -> c_int {
         let Ok(count) = c_int::try_from(right.count) else { return FAILED };
-        // SAFETY: as many elements of one type in both; the caller's promise.
+        // SAFETY: as many elements of one type in both, which the MPI takes the op on.
         unsafe { (self.pmpi.reduce_local)(left.data, right.data, count, right.datatype, op) }
     }
 }
@@ -120,10 +120,10 @@ impl Elements {
     /// Writes the elements, and nothing between them, to a buffer of the program's.
     ///
     /// # Safety
-    /// It is what the program handed to MPI for as many elements of the type.
+    /// *Buffers* of the [program](super): `to` is for as many elements of the type.
     pub unsafe fn store(&self, mpi: &Mpi, to: *mut c_void) -> c_int {
         let bytes = self.count * self.shape.size;
-        // SAFETY: these elements, and the caller's promise.
+        // SAFETY: these elements, and a buffer of the program's for as many.
         unsafe {
             if self.shape.contiguous {
                 std::ptr::copy_nonoverlapping(self.data.cast::<u8>(), to.cast(), bytes);

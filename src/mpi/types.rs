@@ -34,7 +34,6 @@ pub struct TypeInfo {
     pub class: Class,
     /// Size in bytes.
     pub size: u8,
-    /// Signed integer.
     pub signed: bool,
     /// Which of [`TYPES`].
     pub row: u8,
@@ -110,7 +109,7 @@ impl Op {
     /// Below this are all of [`Op::number`].
     pub const NUMBERS: usize = b::FB_OP_LXOR as usize + 3;
 
-    /// One for each.
+    /// Its place in [`OPS`].
     pub fn number(self) -> usize {
         match self {
             Self::Fold(op) => usize::from(op),

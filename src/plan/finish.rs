@@ -15,7 +15,6 @@ pub enum Finish {
     Done,
     /// Bytes to elements of the program's.
     Deliver {
-        /// What goes where.
         pieces: Vec<Piece>,
         /// The first element of the buffer; the count is of one piece, and not looked at.
         to: Elements,
@@ -24,9 +23,7 @@ pub enum Finish {
     Pairs {
         /// Where the keys begin in what came.
         at: usize,
-        /// The buffer.
         to: *mut u8,
-        /// Bytes of either.
         bytes: usize,
         /// How they are keys.
         pair: Pair,
@@ -41,7 +38,6 @@ pub struct Piece {
     pub bytes: Range<usize>,
     /// At which element of the buffer.
     pub at: isize,
-    /// So many.
     pub count: usize,
 }
 
@@ -49,13 +45,11 @@ pub struct Piece {
 pub struct Deposits {
     /// Where the parts are.
     pub image: Arc<Image>,
-    /// Whose are folded.
+    /// Ranks whose contributions are folded.
     pub ranks: Range<usize>,
     /// Which bytes of each.
     pub piece: Range<usize>,
-    /// The buffer.
     pub to: *mut c_void,
-    /// How.
     pub fold: Reduction,
     /// Op and type of elements, as they were passed.
     pub handles: (Handle, Handle),

@@ -28,7 +28,6 @@ pub enum Fit {
     Whole(usize),
     /// One, folded.
     Folded(usize, Kernel),
-    /// Every rank's part.
     Parts(Arc<Image>),
 }
 

@@ -32,7 +32,6 @@ pub use fitting::Fit;
 /// A call whose arguments are right.
 #[derive(Clone, Copy)]
 pub struct Case<'a> {
-    /// As it came.
     pub call: &'a Call,
     /// What all ranks know of it.
     pub admitted: &'a Admitted,
@@ -44,9 +43,9 @@ pub struct Case<'a> {
 pub struct Plan {
     /// What the group does.
     pub pattern: Pattern,
-    /// Of folds.
+    /// The op of a fold, as the frames have it.
     pub op: u8,
-    /// See `op`.
+    /// The type of its elements, likewise.
     pub element: u8,
     /// Bytes of the message; of a gather, of this rank's part.
     pub bytes: usize,
@@ -58,7 +57,6 @@ pub struct Plan {
 
 /// Where a contribution comes from.
 pub enum Source {
-    /// There is none.
     Nothing,
     /// Elements, as they are sent.
     Elements(Elements),
@@ -68,7 +66,6 @@ pub enum Source {
 
 /// Where a result goes.
 pub enum Sink {
-    /// There is none.
     Nothing,
     /// To the program's buffer.
     Straight(*mut c_void),

@@ -72,7 +72,7 @@ impl Fortran {
                     // SAFETY: the type that the standard gives these functions.
                     unsafe { Optional::<FromFortran>::new(symbol) }.get()
                 };
-                // SAFETY: likewise.
+                // SAFETY: the type that the standard gives it.
                 let request_to = unsafe { Optional::new(c"PMPI_Request_c2f") }.get()?;
                 Some(Converters {
                     comm: from(c"PMPI_Comm_f2c")?,
@@ -96,22 +96,18 @@ impl Fortran {
         }
     }
 
-    /// A communicator.
     pub fn comm(&self, handle: c_int) -> Handle {
         self.convert(handle, |converters| converters.comm)
     }
 
-    /// A datatype.
     pub fn datatype(&self, handle: c_int) -> Handle {
         self.convert(handle, |converters| converters.datatype)
     }
 
-    /// An op.
     pub fn op(&self, handle: c_int) -> Handle {
         self.convert(handle, |converters| converters.op)
     }
 
-    /// A request.
     fn request(&self, handle: c_int) -> u64 {
         self.convert(handle, |converters| converters.request) as u64
     }
@@ -139,10 +135,10 @@ impl Fortran {
 /// Stores what a function returns, if the program wants to know.
 ///
 /// # Safety
-/// `ierror` is the program's.
+/// *Arguments* of the [program](crate::mpi).
 pub unsafe fn store(ierror: IntegerOut, code: c_int) {
     if !ierror.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: an argument of the program's: room for one integer.
         unsafe { *ierror = code };
     }
 }
@@ -162,7 +158,7 @@ macro_rules! fortran {
         /// As the standard's Fortran binding has it.
         ///
         /// # Safety
-        /// As the standard says.
+        /// What MPI demands of the [program](crate::mpi).
         #[unsafe(export_name = $export)]
         pub unsafe extern "C" fn $function($($arg: $type),*) {
             static REAL: Optional<unsafe extern "C" fn($($type),*)> =
@@ -226,7 +222,7 @@ impl<F: Copy> Both<F> {
 // SAFETY: the types that the MPI's Fortran binding gives them.
 static TEST_ANY: Both<TestAny> =
     unsafe { Both(Optional::fortran(c"mpi_testany_"), Optional::fortran(c"mpi_testany_f08_")) };
-// SAFETY: as above.
+// SAFETY: likewise.
 static TEST_SOME: Both<TestSome> =
     unsafe { Both(Optional::fortran(c"mpi_testsome_"), Optional::fortran(c"mpi_testsome_f08_")) };
 
@@ -238,7 +234,7 @@ unsafe fn await_all(binding: Binding, count: c_int, requests: Integer) {
         wait_by_tests(|| {
             let open = process.requests.open_ones();
             let over = (0..usize::try_from(count).unwrap_or(0)).all(|index| {
-                // SAFETY: one of the program's requests.
+                // SAFETY: arguments of the program's: `count` requests.
                 let request = unsafe { *requests.add(index) };
                 !open.contains(&fortran.request(request))
             });

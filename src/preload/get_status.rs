@@ -122,7 +122,7 @@ unsafe fn some(asked: &Asked, indices: *mut c_int) -> Result<c_int, Failure> {
     for (index, request) in asked.real() {
         waits = true;
         if is_complete(request, asked.status(done))? {
-            // SAFETY: the caller's promise.
+            // SAFETY: no more have been found than there are requests.
             unsafe { *indices.add(done) = c_int::try_from(index).unwrap_or(c_int::MAX) };
             done += 1;
         }
@@ -133,7 +133,7 @@ unsafe fn some(asked: &Asked, indices: *mut c_int) -> Result<c_int, Failure> {
 /// MPI_Request_get_status_any.
 ///
 /// # Safety
-/// As the standard says.
+/// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_Request_get_status_any(
     count: c_int,
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn MPI_Request_get_status_any(
 /// MPI_Request_get_status_all.
 ///
 /// # Safety
-/// As the standard says.
+/// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_Request_get_status_all(
     count: c_int,
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn MPI_Request_get_status_all(
 /// MPI_Request_get_status_some.
 ///
 /// # Safety
-/// As the standard says.
+/// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_Request_get_status_some(
     count: c_int,

@@ -10,7 +10,7 @@ use crate::process;
 /// MPI_Init, MPI-4.1 section 11.2.1.
 ///
 /// # Safety
-/// As the standard says.
+/// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_Init(argc: *mut c_int, argv: *mut *mut *mut c_char) -> c_int {
     // SAFETY: passed on unchanged.
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn MPI_Init(argc: *mut c_int, argv: *mut *mut *mut c_char)
 /// MPI_Init_thread, MPI-4.1 section 11.2.1.
 ///
 /// # Safety
-/// As the standard says.
+/// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_Init_thread(
     argc: *mut c_int,

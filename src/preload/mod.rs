@@ -47,12 +47,12 @@ fn real() -> &'static Pmpi {
 /// its end.
 ///
 /// # Safety
-/// The arguments are the program's.
+/// *Arguments* and *buffers* of the [program](crate::mpi).
 #[inline]
 unsafe fn fold(form: Form, call: &Call, request: *mut c_void) -> Result<c_int, Passed> {
     let Some(process) = process::get() else { return Err(None) };
     // A panic before anything was sent would be a call for MPI; but nobody can tell from here.
-    // SAFETY: the caller's promise.
+    // SAFETY: as demanded of this function.
     guard::shielded_or_abort(|| unsafe { dispatch::collective(process, form, call, request) })
 }
 

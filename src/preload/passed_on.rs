@@ -14,7 +14,7 @@ use crate::mpi::pmpi::{Handle, Optional};
 type Buf = *const c_void;
 /// Of counts or displacements.
 type Array = *const c_void;
-/// Of datatypes.
+/// A program's array of datatypes.
 type Types = *const c_void;
 type Request = *mut c_void;
 
@@ -24,7 +24,7 @@ macro_rules! pass_on {
         /// As MPI-4.1 chapters 6 and 8 have it.
         ///
         /// # Safety
-        /// As the standard says.
+        /// What MPI demands of the [program](crate::mpi).
         #[unsafe(export_name = concat!("MPI_", $name, "_init"))]
         pub unsafe extern "C" fn $function(
             $($arg: $type,)* comm: Handle, info: Handle, request: Request

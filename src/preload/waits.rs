@@ -71,7 +71,7 @@ fn await_folded(count: c_int, requests: *mut c_void) {
 /// MPI_Wait, MPI-4.1 section 3.7.3.
 ///
 /// # Safety
-/// As the standard says.
+/// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_Wait(request: Requests, status: Statuses) -> c_int {
     await_folded(1, request.cast());
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn MPI_Wait(request: Requests, status: Statuses) -> c_int 
 /// MPI_Waitall, MPI-4.1 section 3.7.5.
 ///
 /// # Safety
-/// As the standard says.
+/// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_Waitall(
     count: c_int,
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn MPI_Waitall(
 /// MPI_Waitany, MPI-4.1 section 3.7.5.
 ///
 /// # Safety
-/// As the standard says.
+/// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_Waitany(
     count: c_int,
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn MPI_Waitany(
 /// MPI_Waitsome, MPI-4.1 section 3.7.5.
 ///
 /// # Safety
-/// As the standard says.
+/// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_Waitsome(
     count: c_int,
@@ -145,7 +145,7 @@ macro_rules! test {
         /// MPI-4.1 section 3.7.
         ///
         /// # Safety
-        /// As the standard says.
+        /// What MPI demands of the [program](crate::mpi).
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
             nudge();
@@ -170,7 +170,7 @@ test!(MPI_Request_get_status, request_get_status(
 /// MPI_Start, MPI-4.1 sections 3.9 and 6.13.
 ///
 /// # Safety
-/// As the standard says.
+/// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_Start(request: Requests) -> c_int {
     // SAFETY: the program's request.
@@ -187,7 +187,7 @@ fn start(request: Requests) -> Option<c_int> {
 /// MPI_Startall, MPI-4.1 section 3.9.
 ///
 /// # Safety
-/// As the standard says.
+/// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_Startall(count: c_int, requests: Requests) -> c_int {
     let Some(process) = process::get().filter(|process| process.requests.persistent.any()) else {
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn MPI_Startall(count: c_int, requests: Requests) -> c_int
 /// MPI_Request_free, MPI-4.1 sections 3.7.3 and 6.13.
 ///
 /// # Safety
-/// As the standard says.
+/// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_Request_free(request: Requests) -> c_int {
     if let Some(process) = process::get() {

@@ -24,7 +24,6 @@ pub struct Process {
     pub mpi: Mpi,
     /// The environment, or what is wrong with it.
     pub config: Result<Config, String>,
-    /// What was called.
     pub calls: Calls,
     /// Non-blocking collectives under way.
     pub requests: Requests,

@@ -31,9 +31,9 @@ pub struct Persistent {
     pub fit: Fit,
     /// And for the statistics.
     pub message: Message,
-    /// Its group.
+    /// The group that it folds in, perhaps of its own.
     pub group: Arc<Communicator>,
-    /// Whose that is.
+    /// The communicator that it was made on.
     home: Arc<Communicator>,
     tag: c_int,
     /// Datatypes of `call`.
@@ -42,9 +42,9 @@ pub struct Persistent {
     _arrays: Vec<[Vec<i64>; 2]>,
 }
 
-// SAFETY: the pointers are to buffers that the program leaves alone while the collective is active.
+// SAFETY: the pointers are to buffers of the program's, promised (`crate::mpi`) while it is active.
 unsafe impl Send for Persistent {}
-// SAFETY: as above.
+// SAFETY: likewise.
 unsafe impl Sync for Persistent {}
 
 impl Persistent {
@@ -91,7 +91,7 @@ impl Requests {
     /// Makes the request of a persistent collective, inactive, where the program wants it.
     ///
     /// # Safety
-    /// `request` is the program's.
+    /// *Arguments* of the [program](crate::mpi).
     pub unsafe fn add_persistent(
         &self,
         mpi: &Mpi,
@@ -104,7 +104,7 @@ impl Requests {
         let mut own = |side: &mut Side| {
             // The program may free its datatypes as soon as this returns; mpi4py lets go of its arrays too.
             if let Some(counts) = &mut side.counts {
-                // SAFETY: the program's arrays, with an element for each rank.
+                // SAFETY: arguments of the program's: both arrays have an element for each rank.
                 let (copy, array) = unsafe { counts.copy(place.1) };
                 *counts = copy;
                 arrays.push(array);
@@ -123,7 +123,7 @@ impl Requests {
         if recv {
             own(&mut call.recv);
         }
-        // SAFETY: the program's call, with copies of what it may free.
+        // SAFETY: arguments of the program's, with copies of those that it may free.
         let judged = unsafe { judge(mpi, &call, admitted.shape(), place) };
         let Ok(ends) = judged else { super::no_request(mpi) };
         let mut table = self.persistent.lock();

@@ -15,7 +15,7 @@ pub struct Admitted {
     pub most: usize,
     /// Whether the ways are compared, see [`super::router`].
     pub measured: bool,
-    /// Of reductions.
+    /// How a reduction folds.
     pub fold: Option<Reduction>,
 }
 

@@ -58,7 +58,6 @@ enum Phase {
     },
 }
 
-/// One class.
 pub struct Class {
     ways: Vec<Way>,
     ranks: usize,

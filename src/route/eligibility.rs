@@ -19,10 +19,10 @@ pub struct Reduction {
     pub shape: Shape,
 }
 
-/// Who folds.
+/// Where a reduction is folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// The kernels.
+    /// The kernels fold it.
     Kernel {
         /// `enum fb_op`.
         op: u8,

@@ -16,10 +16,10 @@ pub trait Facts {
     /// This process's rank in a communicator, as it was passed.
     fn rank(&self, comm: Handle) -> usize;
 
-    /// A predefined datatype.
+    /// What a predefined datatype is; `None` of others.
     fn datatype(&self, datatype: Handle) -> Option<TypeInfo>;
 
-    /// A predefined op.
+    /// What a predefined op is; `None` of others.
     fn op(&self, op: Handle) -> Option<Op>;
 
     /// How elements of one of the program's own datatypes lie in memory; `None`: it is none, or not

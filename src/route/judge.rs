@@ -55,7 +55,7 @@ pub struct Ends {
 /// They are wrong on this rank.
 ///
 /// # Safety
-/// The call is the program's, on a communicator of `ranks` ranks, of which this is `rank`.
+/// *Arguments* of the [program](crate::mpi), on a communicator of `ranks` ranks, of which this is `rank`.
 #[inline]
 pub unsafe fn judge(
     mpi: &impl Facts,
@@ -74,7 +74,7 @@ pub unsafe fn judge(
         Collective::Bcast => bench.bcast(&mut ends)?,
         Collective::Scatter => bench.scatter(&mut ends)?,
         Collective::Gather => bench.gather(&mut ends)?,
-        // SAFETY: the caller's promise.
+        // SAFETY: arguments of the program's.
         Collective::Allgather | Collective::Allgatherv => unsafe { bench.allgather(&mut ends)? },
         Collective::Alltoall => bench.alltoall(&mut ends)?,
         // SAFETY: likewise.
@@ -158,12 +158,15 @@ impl<F: Facts> Bench<'_, F> {
         Ok(())
     }
 
-    /// Both kinds. SAFETY of callers: as [`judge`].
+    /// Allgather and Allgatherv.
+    ///
+    /// # Safety
+    /// As [`judge`].
     unsafe fn allgather(&self, ends: &mut Ends) -> Result<(), Refused> {
         let Call { send, recv, .. } = self.call;
         ends.parts = match &recv.counts {
             Some(counts) if counts.displs.is_null() => return Err(Refused),
-            // SAFETY: the caller's promise.
+            // SAFETY: arguments of the program's.
             Some(counts) => unsafe { self.each(counts)? },
             None => Parts::Even(usize::try_from(recv.count).map_err(|_| Refused)?),
         };
@@ -178,13 +181,14 @@ impl<F: Facts> Bench<'_, F> {
         Ok(())
     }
 
-    /// SAFETY of callers: as [`judge`].
+    /// # Safety
+    /// As [`judge`].
     unsafe fn each(&self, counts: &Counts) -> Result<Parts, Refused> {
         if counts.counts.is_null() {
             return Err(Refused);
         }
         let part = |rank| {
-            // SAFETY: the program's arrays span the communicator.
+            // SAFETY: arguments of the program's: both arrays have an element for each rank.
             let (at, count) = unsafe { (counts.displacement(rank), counts.count(rank)) };
             Ok((at.unwrap_or(0), usize::try_from(count).map_err(|_| Refused)?))
         };
@@ -201,7 +205,10 @@ impl<F: Facts> Bench<'_, F> {
         Ok(())
     }
 
-    /// All reductions. SAFETY of callers: as [`judge`].
+    /// All reductions.
+    ///
+    /// # Safety
+    /// As [`judge`].
     #[inline]
     unsafe fn reduction(&self, shape: Shape, ends: &mut Ends) -> Result<(), Refused> {
         let Call { send, recv, collective, .. } = self.call;
@@ -212,7 +219,7 @@ impl<F: Facts> Bench<'_, F> {
                 (count, count.saturating_mul(self.ranks))
             }
             Some(counts) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: arguments of the program's.
                 ends.parts = unsafe { self.each(counts)? };
                 let count = |rank| ends.parts.of(rank).1;
                 (count(self.rank), (0..self.ranks).map(count).fold(0, usize::saturating_add))

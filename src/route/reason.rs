@@ -72,6 +72,5 @@ reasons! {
     Faster = "faster by MPI",
     /// `FOLDBACK_ROUTE=mpi`.
     Routed = "routed to MPI",
-    /// Nothing to send.
     Empty = "empty",
 }

@@ -18,7 +18,6 @@ use crate::wire::Algorithm;
 /// A way that a call can go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Way {
-    /// By foldback.
     Fold(Algorithm),
     /// By the real MPI.
     Mpi,
@@ -52,7 +51,6 @@ impl Way {
 /// What is known of a group that matters here, alike on all its ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Hosts.
     pub members: usize,
     /// Ranks on all hosts.
     pub ranks: usize,
@@ -208,19 +206,18 @@ fn ways(id: ClassId, setting: &Setting) -> Vec<Way> {
 /// A choice, in the statistics.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RouteLine {
-    /// Of which collective.
     pub collective: Collective,
-    /// And of messages of how many bytes at most; more than half as many.
+    /// Most bytes of its messages; they have more than half as many.
     pub up_to_bytes: usize,
-    /// What was chosen.
+    /// Name of the way that was chosen.
     pub way: String,
     /// Mean time of a call by each way that was measured, when it was last, over all ranks.
     pub microseconds: serde_json::Map<String, serde_json::Value>,
     /// Calls, of one rank.
     pub calls: u64,
-    /// Times that the ways were compared, and that this changed the choice.
+    /// How often the ways were compared.
     pub trials: u64,
-    /// See `trials`.
+    /// How often that changed the choice.
     pub changes: u64,
 }
 

@@ -60,7 +60,7 @@ pub fn exchange<T: Serialize + DeserializeOwned>(
 /// What the first messages of all ranks say.
 #[derive(Debug, PartialEq, Eq)]
 enum Heard<'a> {
-    /// Everything.
+    /// What each rank says, in full.
     All(Vec<&'a [u8]>),
     /// Somebody had more to say, at most so many bytes.
     Cut { longest: usize },

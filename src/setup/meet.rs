@@ -16,7 +16,7 @@ use crate::leaf::segment::Segment;
 /// All come from the same exchange, so nobody is far behind.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The leader's side.
+/// The leader's side of the meeting.
 pub struct Host {
     listener: Socket,
     address: SocketAddress,

@@ -48,17 +48,14 @@ use trouble::{Missing, Trouble};
 pub struct Context<'a> {
     /// The real MPI.
     pub mpi: &'a Mpi,
-    /// The environment.
     pub config: &'a Result<Config, String>,
-    /// The agent.
     pub agent: &'a AgentAccess,
-    /// The ways out.
     pub sockets: &'a SocketPool,
     /// A communicator without messages.
     pub nothing: Handle,
 }
 
-/// First exchange.
+/// What a rank says in the first exchange: who and where it is, and how it is set.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Hello {
     release: String,
@@ -74,19 +71,19 @@ struct Hello {
     token: u64,
 }
 
-/// Second exchange.
+/// What a leader says in the second exchange: what its host has for the group.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Offer {
     trouble: Option<Trouble>,
     chunk_bytes: u16,
     port: u16,
-    /// The agent that this rank embeds.
+    /// The address of the agent that this rank embeds.
     embedded: Option<SocketAddress>,
     /// Where the ranks of this host meet.
     meeting: Option<SocketAddress>,
 }
 
-/// Third and fourth exchange.
+/// What a rank says in the third and fourth exchange: whether its part succeeded.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Outcome {
     trouble: Option<Trouble>,

@@ -12,13 +12,12 @@ use crate::bindings::FB_MAX_MEMBERS;
 pub enum NoGroup {
     /// All ranks are on one host: nothing is wrong.
     OneHost,
-    /// There are so many.
+    /// There are so many hosts, more than a group can have.
     TooManyHosts(usize),
     /// A rank is not as rank 0 is, in what all must have alike.
     Differs {
-        /// Which.
         rank: usize,
-        /// In what.
+        /// The name of what differs.
         what: &'static str,
     },
     /// Ranks of one host belong to different users.
@@ -33,11 +32,9 @@ pub enum NoGroup {
     Untold(Failure),
     /// Some rank has a trouble of its own.
     Rank {
-        /// Which.
         rank: usize,
         /// The number of its host.
         host: usize,
-        /// What it said.
         trouble: Trouble,
     },
 }
@@ -58,15 +55,14 @@ pub enum Trouble {
     Group(String),
     /// Frames do not come through.
     Silence {
-        /// What did not come.
+        /// The kind of frame that did not come.
         missing: Missing,
-        /// Within how many seconds.
         seconds: u64,
-        /// By which hook.
+        /// The hook that takes frames in.
         hook: String,
-        /// Of which interface.
+        /// The interface that they come from.
         interface: String,
-        /// To which UDP port.
+        /// The UDP port that they are sent to.
         port: u16,
     },
     /// A first fold came back wrong.

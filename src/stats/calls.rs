@@ -11,7 +11,6 @@ use crate::route::Reason;
 /// The way a call went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// It was folded.
     Folded,
     /// To MPI, for a reason that all ranks share.
     Left(Reason),
@@ -214,7 +213,6 @@ fn op_name(op: u8) -> Option<String> {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Route {
-    /// It was folded.
     Fold,
     /// To the real MPI.
     Mpi,
@@ -223,17 +221,14 @@ pub enum Route {
 /// Calls of one kind that went one way.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct CallLine {
-    /// Which collective.
     pub collective: Collective,
-    /// In which form.
     pub form: Form,
-    /// Where they went.
     pub route: Route,
-    /// Why to MPI.
+    /// Why they were left to MPI, if they were.
     pub reason: Option<String>,
-    /// Of what; none: it was not looked at.
+    /// Their datatype; `None` if the reason was found before it was looked at.
     pub datatype: Option<String>,
-    /// Of reductions.
+    /// The op of reductions.
     pub op: Option<String>,
     /// Bytes of a call, at most; more than half as many.
     pub up_to_bytes: u64,

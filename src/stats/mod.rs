@@ -5,46 +5,44 @@ mod report;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::group::report::{HostLine, named};
+use crate::group::report::HostLine;
+pub use crate::group::report::named;
 use crate::route::RouteLine;
 
-pub use calls::{CallLine, Calls, Route, Way};
+pub(crate) use calls::{CallLine, Calls, Route, Way};
 
 /// What one rank has to tell at the end.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct RankReport {
-    /// Its calls.
-    pub calls: Vec<CallLine>,
-    /// What was chosen for MPI_COMM_WORLD. Of rank 0.
-    pub routes: Vec<RouteLine>,
+pub(crate) struct RankReport {
+    pub(crate) calls: Vec<CallLine>,
+    /// What was chosen for MPI_COMM_WORLD; rank 0 alone tells.
+    pub(crate) routes: Vec<RouteLine>,
     /// Its host's counters, if it led a group.
-    pub host: Option<HostLine>,
+    pub(crate) host: Option<HostLine>,
     /// Why COMM_WORLD has no group, if it has none.
-    pub no_group: Option<String>,
+    pub(crate) no_group: Option<String>,
 }
 
 /// The statistics of a job: what `FOLDBACK_STATS` has written.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
-    /// Version of foldback.
-    pub foldback: String,
+    pub(crate) foldback: String,
     /// What the MPI calls itself.
-    pub mpi: String,
-    /// Ranks of the job.
-    pub ranks: usize,
+    pub(crate) mpi: String,
+    pub(crate) ranks: usize,
     /// Why MPI_COMM_WORLD has no group, if it has none.
-    pub no_group: Option<String>,
+    pub(crate) no_group: Option<String>,
     /// Calls, by kind and way.
-    pub collectives: Vec<CallLine>,
+    pub(crate) collectives: Vec<CallLine>,
     /// What was chosen for MPI_COMM_WORLD.
-    pub routes: Vec<RouteLine>,
+    pub(crate) routes: Vec<RouteLine>,
     /// What the kernels counted.
-    pub hosts: Vec<HostLine>,
+    pub(crate) hosts: Vec<HostLine>,
 }
 
 impl Job {
     /// Of what the ranks report, in their order.
-    pub fn new(mpi: &str, reports: &[RankReport]) -> Self {
+    pub(crate) fn new(mpi: &str, reports: &[RankReport]) -> Self {
         let mut collectives: Vec<CallLine> = Vec::new();
         let mut hosts: Vec<HostLine> = Vec::new();
         for report in reports {

@@ -8,12 +8,11 @@ use super::Layout;
 /// at a multiple of 8, as the wire wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// By rank.
+    /// Where the part of each rank lies.
     parts: Vec<Range<usize>>,
-    /// By member.
+    /// Where the parts of the ranks of each member lie.
     members: Vec<Range<usize>>,
     bytes: usize,
-    /// Of all parts, without the gaps between members.
     message: usize,
 }
 
@@ -36,12 +35,12 @@ impl Image {
         Self { parts, members, bytes: at.next_multiple_of(8), message }
     }
 
-    /// Bytes in all.
+    /// Length in bytes, gaps included.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes that the ranks have in all.
+    /// Bytes of all parts, without the gaps between members.
     pub fn message(&self) -> usize {
         self.message
     }
@@ -56,7 +55,7 @@ impl Image {
         self.members[member].clone()
     }
 
-    /// Number of members.
+    /// The members that have parts: all of the group.
     pub fn members(&self) -> usize {
         self.members.len()
     }

@@ -29,7 +29,7 @@ impl Layout {
         Self { hosts: seen.into_iter().map(|(_, ranks)| ranks).collect() }
     }
 
-    /// Number of ranks.
+    /// Number of ranks on all hosts.
     pub fn ranks(&self) -> usize {
         self.hosts.iter().map(Vec::len).sum()
     }
@@ -46,9 +46,9 @@ impl Layout {
 pub struct Place {
     /// Which ranks are where.
     pub layout: Layout,
-    /// Our rank.
+    /// Rank of this process in the communicator.
     pub rank: usize,
-    /// Our host.
+    /// Number of this host among the members of the group.
     pub member: usize,
     /// Most payload of a frame, on all hosts; in bytes.
     pub chunk_bytes: u16,

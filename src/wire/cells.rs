@@ -34,7 +34,7 @@ impl<M: Memory> Cells<M> {
         Self { memory, mask }
     }
 
-    /// The memory itself.
+    /// The memory that they are in.
     pub fn memory(&self) -> &M {
         &self.memory
     }

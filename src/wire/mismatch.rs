@@ -8,11 +8,11 @@ use crate::bindings::FB_MISMATCHED;
 /// In what this rank and others differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// In the length of one message, in bytes. The chunks of both are as many, so all can go on.
+    /// The length of one message differs. The chunks of both are as many, so all can go on.
     Length {
-        /// Of this rank.
+        /// Its bytes on this rank.
         here: u64,
-        /// Of another; at most.
+        /// Its bytes on another rank; of several, the most.
         elsewhere: u64,
     },
     /// The numbers of the chunks to come are not the same everywhere: nobody can go on.
@@ -20,7 +20,7 @@ pub enum Mismatch {
 }
 
 impl Mismatch {
-    /// Of a message of `here` bytes that is of `elsewhere` bytes somewhere else, or is of another
+    /// The mismatch of a message of `here` bytes that is of `elsewhere` bytes somewhere else, or is of another
     /// collective.
     pub fn of(here: u64, elsewhere: u64, same_kind: bool, chunk_bytes: u64) -> Self {
         let [here, elsewhere] = [here, elsewhere].map(|bytes| bytes & !FB_MISMATCHED);

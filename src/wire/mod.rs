@@ -77,14 +77,14 @@ impl Algorithm {
     }
 }
 
-/// Who we are in which group.
+/// Which member of which group a host is.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
     /// The group's random token.
     pub token: u64,
     /// Number of members, 2 to `FB_MAX_MEMBERS`.
     pub members: u8,
-    /// Our index.
+    /// Index of this host among the members.
     pub me: u8,
     /// Most payload of a frame, a multiple of 8.
     pub chunk_bytes: u16,
@@ -96,14 +96,14 @@ const PATIENCE_MAX: Duration = Duration::from_millis(128);
 /// Chunks under way at once. More would only fill the receivers' queues, where the
 /// surplus is dropped.
 const IN_FLIGHT: u64 = 64;
-/// Who aggregates syncs.
+/// The member that aggregates syncs.
 const SYNC_AGGREGATOR: u8 = 0;
 
 /// One member of a group.
 pub struct Wire<M, F, B> {
     /// Cells of this host.
     pub cells: Cells<M>,
-    /// The way out.
+    /// Sends frames to the other members.
     pub fabric: F,
     identity: Identity,
     flights: Flights<B>,
@@ -156,7 +156,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         }
     }
 
-    /// Who this is.
+    /// Which member of which group this is.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }

@@ -41,7 +41,7 @@ impl Kind {
         matches!(self, Self::FoldToAll | Self::GatherToAll(_))
     }
 
-    /// Of a broadcast.
+    /// The root, if there is one.
     pub(super) fn root(self) -> Option<u8> {
         match self {
             Self::Broadcast(root) => Some(root),

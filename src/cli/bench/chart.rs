@@ -45,7 +45,6 @@ pub enum Style {
 #[derive(Clone, Debug)]
 pub struct Series {
     pub label: String,
-    /// Which colour.
     pub colour: usize,
     pub style: Style,
     pub dots: Vec<Dot>,

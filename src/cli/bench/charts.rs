@@ -158,7 +158,7 @@ pub fn ratio(points: &[&Point], collective: &str, mpi: &str, note: &str) -> Resu
     ratio_of(&points, &format!("MPI_{}: {mpi} / foldback", capitalised(collective)), note)
 }
 
-/// Likewise of anything.
+/// A chart of ratios whose lines have names of their own.
 pub fn ratio_of(points: &[Compared], title: &str, note: &str) -> Result<Option<String>> {
     let points: Vec<&Compared> = points.iter().collect();
     let dot = |p: &&Compared| Dot { left: !p.folded, ..p.ratio.dot(p.bytes) };

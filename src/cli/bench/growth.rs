@@ -85,7 +85,6 @@ impl Growth<'_> {
 type Cost = (&'static str, &'static str, fn(&Way) -> f64);
 const COSTS: [Cost; 2] = [("latency", "us", |way| way.mean), ("cpu", "us", |way| way.cpu)];
 
-/// For other tools.
 pub fn csv(points: &[Point]) -> String {
     let mut text = "mpi,collective,bytes,cost,unit,mode,factor,exponent,r2\n".to_owned();
     for growth in growths(points) {

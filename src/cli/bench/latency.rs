@@ -3,7 +3,6 @@
 use super::measure::Mode;
 use super::samples::{Samples, Subject, median};
 
-/// What it measures.
 pub const COLLECTIVES: &[&str] = &[
     "allreduce",
     "reduce",
@@ -120,7 +119,6 @@ impl Point {
         })
     }
 
-    /// One for tests.
     #[cfg(test)]
     pub fn example(collective: &str, hosts: u64, bytes: u64, ratio: f64) -> Self {
         let way = |mean| Way { mean, spread: (mean, mean), cpu: mean, ..Way::default() };

@@ -11,7 +11,7 @@ use super::latency::Point;
 enum Reach {
     /// It does not even at the smallest size.
     Never,
-    /// Behind this size.
+    /// Up to this size, and not at the next that was measured.
     To(u64),
     /// Somewhere behind this size, the largest that was measured and folded.
     Beyond(u64),

@@ -11,7 +11,7 @@ use super::arena::Arena;
 use super::setting::Setting;
 use crate::lab::launch::Mpi;
 
-/// With or without.
+/// Whether foldback is preloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     Mpi,

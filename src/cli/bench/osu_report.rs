@@ -13,9 +13,7 @@ pub struct Point {
     pub program: String,
     pub hosts: u64,
     pub bytes: u64,
-    /// Of the values.
     pub unit: String,
-    /// By round.
     without: Vec<(u64, f64)>,
     with: Vec<(u64, f64)>,
     /// The program's collective was folded in every round, at some size.
@@ -23,7 +21,6 @@ pub struct Point {
 }
 
 impl Point {
-    /// Without values.
     pub fn new(mpi: &str, program: &str, hosts: u64, bytes: u64, unit: &str) -> Self {
         Self {
             mpi: mpi.to_owned(),
@@ -76,7 +73,6 @@ impl Point {
     }
 }
 
-/// For other tools.
 pub fn csv(points: &[Point]) -> String {
     let mut text =
         "mpi,program,hosts,bytes,folded,without,foldback,unit,ratio,ratio_min,ratio_max\n"
@@ -102,7 +98,6 @@ pub fn csv(points: &[Point]) -> String {
     text
 }
 
-/// For readers.
 pub fn markdown(points: &[Point], machine: &[String]) -> String {
     let mut text = String::from(
         "What the OSU micro-benchmarks print, their first value: median over rounds. Ratio: median of \

@@ -6,7 +6,6 @@ use super::measure::Mode;
 use super::report::microseconds;
 use super::samples::{Samples, Subject};
 
-/// What it measures.
 pub const COLLECTIVES: &[&str] = &[
     "iallreduce",
     "ireduce",
@@ -54,7 +53,7 @@ pub struct Point {
     pub foldback: Measured,
 }
 
-/// Medians over rounds.
+/// What one way measured, as medians over rounds.
 #[derive(Debug)]
 pub struct Measured {
     /// Microseconds of the pure collective.

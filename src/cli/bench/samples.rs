@@ -34,11 +34,11 @@ struct Sample {
     ranks: u64,
     collective: String,
     bytes: u64,
-    /// Of each rank.
+    /// Calls of each rank.
     calls: u64,
     /// Whether foldback folded these calls.
     folded: bool,
-    /// By column.
+    /// One for each of the columns behind `FIRST`.
     values: Vec<f64>,
 }
 
@@ -171,7 +171,6 @@ impl Subject<'_> {
         self.of(mode).map(|line| line.values[column]).collect()
     }
 
-    /// Their median.
     pub fn median(&self, mode: Mode, column: usize) -> Option<f64> {
         median(self.values(mode, column))
     }
@@ -181,7 +180,6 @@ impl Subject<'_> {
         range(&self.values(mode, column))
     }
 
-    /// Ranks in all.
     pub fn ranks(&self) -> u64 {
         self.lines.first().map_or(0, |line| line.ranks)
     }

@@ -57,7 +57,6 @@ pub fn write_remedy(dir: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The command line.
 pub fn launch(mpi: Mpi, job: &Job<'_>, launcher: &Launcher) -> Launch {
     let hosts: Vec<String> = (0..job.hosts).map(Lab::host).collect();
     let mut command: Vec<OsString> = vec![launcher.path.clone().into()];

@@ -18,7 +18,7 @@ pub struct Launcher {
     pub prefix: Option<PathBuf>,
 }
 
-/// Who makes it.
+/// Whose launcher it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Make {
     OpenMpi,

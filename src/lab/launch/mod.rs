@@ -126,7 +126,7 @@ pub fn wrapper(lab: &Lab) -> PathBuf {
     lab.dir().join("ssh")
 }
 
-/// Writes the script.
+/// Writes the script by which a launcher starts a rank on its host.
 pub fn write_wrapper(lab: &Lab) -> Result<()> {
     let path = wrapper(lab);
     let own = std::env::current_exe().context("cannot find this executable")?;

@@ -63,7 +63,6 @@ const OPEN_MPI_5: Release = Release {
     tmp: "prte_tmpdir_base",
 };
 
-/// The command line.
 pub fn launch(mpi: Mpi, job: &Job<'_>, launcher: &Launcher) -> Result<Launch> {
     let release = if mpi == Mpi::OpenMpi4 { OPEN_MPI_4 } else { OPEN_MPI_5 };
     let mut hosts = String::new();

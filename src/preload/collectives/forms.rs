@@ -10,7 +10,7 @@ macro_rules! function {
         /// A collective, as MPI-4.1 chapter 6 has it.
         ///
         /// # Safety
-        /// As the standard says.
+        /// What MPI demands of the [program](crate::mpi).
         #[unsafe(export_name = $export)]
         pub unsafe extern "C" fn $function($($arg: $type),*) -> c_int {
             let call = $call;

@@ -39,7 +39,7 @@ macro_rules! fortran_function {
         /// As the standard's Fortran binding has it.
         ///
         /// # Safety
-        /// As the standard says.
+        /// What MPI demands of the [program](crate::mpi).
         #[unsafe(export_name = $export)]
         pub unsafe extern "C" fn $function(
             $($arg: *mut c_void,)* $($extra: *mut c_void,)* ierror: *mut c_int

@@ -41,7 +41,7 @@ mod large {
     pub const WIDE: bool = true;
 }
 
-/// A reduction.
+/// The functions of a reduction, whose buffers share one description.
 macro_rules! reduction {
     ($name:ident, $send:expr, $recv:expr, $op:expr, $root:expr, $comm:expr) => {
         Call {

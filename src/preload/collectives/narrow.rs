@@ -93,9 +93,9 @@ pub fn ranks(comm: Handle) -> usize {
 /// The request that the real MPI has made.
 ///
 /// # Safety
-/// `request` is the program's.
+/// *Arguments* of the [program](crate::mpi).
 pub unsafe fn made(request: *const u64) -> u64 {
-    // SAFETY: the caller's promise; it is of the width of this MPI's handles.
+    // SAFETY: an argument of the program's: one request.
     process::get().map_or(0, |process| unsafe { process.mpi.abi.request_at(request.cast(), 0) })
 }
 
