@@ -53,7 +53,7 @@ impl<M: Memory> Cells<M> {
         unsafe { self.memory.base().add(1 + (seq & self.mask) as usize) }
     }
 
-    /// Tells the programs that every chunk up to `seq` is done with on this host.
+    /// Tells the programs that this host has released every chunk up to `seq`.
     pub fn set_consumed(&self, seq: u64) {
         // SAFETY: the field is in the memory, aligned, and shared with programs that read it whole.
         let consumed = unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).consumed) };
@@ -79,7 +79,7 @@ impl<M: Memory> Cells<M> {
     pub fn result(&self, seq: u64, length: usize) -> (&[u8], u64) {
         debug_assert!(self.is_ready(seq) && length <= crate::bindings::FB_CHUNK_BYTES as usize);
         let cell = self.cell(seq);
-        // SAFETY: a ready cell is not written again until this host says it is done with the chunk
+        // SAFETY: a ready cell is not written again until this host says that it has released the chunk
         // (window rule, docs/protocol.md), which takes `set_consumed`, after the borrow.
         unsafe {
             let data = std::slice::from_raw_parts((&raw const (*cell).data).cast::<u8>(), length);
@@ -131,7 +131,7 @@ impl<M: Memory> Cells<M> {
     /// The payload of a frame of this host that has been posted.
     pub fn posted(&self, frame: &fb_frame) -> &[u8] {
         let cell = self.cell(frame.seq);
-        // SAFETY: as in `result`; a posted cell is written again only when all are done with it.
+        // SAFETY: as in `result`; a posted cell is written again only when all have released it.
         unsafe {
             let data = (&raw const (*cell).data).cast::<u8>();
             std::slice::from_raw_parts(data, usize::from(frame.length))

@@ -9,8 +9,8 @@
 //!
 //! * Chunks of all transfers of a group are numbered by one sequence, alike on every member.
 //! * A chunk is *started* here (sent, posted) only if the cell it takes is free on every member,
-//!   `seq <= cleared + window`, where `cleared` is what the last seen result said all members are
-//!   done with.
+//!   `seq <= cleared + window`, where `cleared` is what the last seen result said all members have
+//!   released.
 //! * Chunks whose result does not come to everyone (Reduce, Bcast) teach nobody `cleared`; so after
 //!   half a window without one that does, a *sync* is put in: an empty chunk whose result goes to all.
 //!   It is waited for only when the next one is due, or the window is used up.
@@ -18,16 +18,18 @@
 mod buffers;
 pub mod cells;
 mod check;
+mod flight;
 mod mismatch;
 mod shards;
 pub mod socket;
 mod transfer;
 
 pub use buffers::Buffers;
+pub use flight::Over;
 pub use mismatch::Mismatch;
-pub use transfer::{Kind, Over, Part, Transfer};
+pub use transfer::{Kind, Part, Transfer};
 
-use transfer::Flights;
+use flight::Flights;
 
 use std::time::{Duration, Instant};
 
@@ -113,9 +115,9 @@ pub struct Wire<M, F, B> {
     last_sync: u64,
     /// A sync that has not been seen to end yet.
     open_sync: Option<u64>,
-    /// Every chunk up to here is done with on all members.
+    /// All members have released every chunk up to here.
     cleared: u64,
-    /// Every chunk up to here is done with on this host, a pending sync apart.
+    /// This host has released every chunk up to here, a pending sync apart.
     done: u64,
     patience: Duration,
     ask_at: Option<Instant>,
@@ -177,7 +179,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         self.cells.heard() | 1 << self.identity.me == all
     }
 
-    /// Takes leave of the group: one more sync, by which all members learn that all are done with
+    /// Takes leave of the group: one more sync, by which all members learn that all have released
     /// everything. To be called until it says true; nothing may be submitted after it.
     pub fn farewell(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let moved = self.harvest_sync();
@@ -211,12 +213,12 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         }
     }
 
-    /// Every chunk up to here is done with on this host.
+    /// This host has released every chunk up to here.
     fn consumed(&self) -> u64 {
         self.open_sync.map_or(self.done, |sync| self.done.min(sync - 1))
     }
 
-    /// Tells the programs what this host is done with, now that `flights` are under way.
+    /// Tells the programs what this host has released, now that `flights` are under way.
     fn update_done(&mut self, flights: &Flights<B>) {
         self.done = flights.oldest().unwrap_or(self.next_seq) - 1;
         self.cells.set_consumed(self.consumed());

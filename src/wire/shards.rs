@@ -15,7 +15,8 @@ use std::ops::Range;
 
 use super::cells::Memory;
 use super::check::sealed;
-use super::transfer::{Awaited, Coming, Flights, Transfer};
+use super::flight::{Awaited, Coming, Flights};
+use super::transfer::Transfer;
 use super::{Buffers, Fabric, Mismatch, Wire};
 use crate::bindings as b;
 
@@ -33,7 +34,7 @@ pub(super) struct Stripe {
     members: usize,
     /// Whose the pieces are; `None`: everyone's.
     root: Option<u8>,
-    /// The least that those whose pieces have come say they are done with.
+    /// The least that those whose pieces have come say they have released.
     pub(super) consumed: u64,
 }
 
@@ -114,7 +115,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         stripe.consumed = self.consumed();
         self.next_seq += stripe.numbers();
         if stripe.root.is_none() {
-            // Its broadcasts say what all are done with, as results do.
+            // Its broadcasts say what all have released, as results do.
             self.last_sync = self.next_seq - 1;
         }
         // Taken from `self`, since frames are sent with payloads borrowed from there.

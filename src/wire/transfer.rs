@@ -1,14 +1,6 @@
-//! Collectives' data on the wire: their chunks started, their results harvested, in order.
+//! What is to be transferred on the wire: one collective, or a part of one, in terms of members.
 
-use std::collections::VecDeque;
-use std::ops::Range;
-use std::time::Instant;
-
-use super::buffers::Buffers;
-use super::cells::Memory;
-use super::check::sealed;
-use super::shards::{self, Stripe};
-use super::{Algorithm, Fabric, IN_FLIGHT, Mismatch, Wire};
+use super::{Algorithm, shards};
 use crate::bindings as b;
 
 /// What a transfer does. `root` is a member.
@@ -37,11 +29,11 @@ pub struct Part {
 
 impl Kind {
     /// Whether every member waits for the result, and learns from it.
-    fn is_to_all(self) -> bool {
+    pub(super) fn is_to_all(self) -> bool {
         matches!(self, Self::FoldToAll | Self::GatherToAll(_))
     }
 
-    /// The root, if there is one.
+    /// The root of a broadcast.
     pub(super) fn root(self) -> Option<u8> {
         match self {
             Self::Broadcast(root) => Some(root),
@@ -49,7 +41,7 @@ impl Kind {
         }
     }
 
-    fn part(self) -> Option<Part> {
+    pub(super) fn part(self) -> Option<Part> {
         match self {
             Self::GatherToAll(part) | Self::GatherToRoot(_, part) => Some(part),
             _ => None,
@@ -63,11 +55,11 @@ pub struct Transfer {
     pub(super) kind: Kind,
     pub(super) op: u8,
     pub(super) element: u8,
-    algorithm: Algorithm,
-    /// Of our contribution, or of the broadcast.
-    bytes: usize,
+    pub(super) algorithm: Algorithm,
+    /// Length of this member's contribution, or of the broadcast.
+    pub(super) bytes: usize,
     /// Index of the first chunk in the message that this is a part of.
-    first: usize,
+    pub(super) first: usize,
     /// What its frames say of the whole message, see `struct fb_frame`.
     pub(super) message: u64,
 }
@@ -102,423 +94,14 @@ impl Transfer {
         Self { algorithm, ..self }
     }
 
-    fn is_by_shards(&self, members: u8, window: u64) -> bool {
+    pub(super) fn is_by_shards(&self, members: u8, window: u64) -> bool {
         self.algorithm == Algorithm::Shards
             && matches!(self.kind, Kind::FoldToAll | Kind::Broadcast(_))
             && self.bytes > 0
             && shards::serves(usize::from(members), window)
     }
 
-    fn chunks(&self, chunk_bytes: usize) -> usize {
+    pub(super) fn chunks(&self, chunk_bytes: usize) -> usize {
         if self.kind.part().is_some() { 1 } else { self.bytes.div_ceil(chunk_bytes).max(1) }
-    }
-}
-
-/// A transfer under way.
-pub(super) struct Flight<B> {
-    pub(super) transfer: Transfer,
-    pub(super) buffers: B,
-    /// Chunks started, and all there are.
-    pub(super) started: usize,
-    chunks: usize,
-    /// Chunks that are waited for.
-    pub(super) awaited: usize,
-    by_shards: bool,
-    /// By shards: what was started; and this member's contribution to its own shard of each, where the
-    /// result takes its place.
-    pub(super) stripes: Vec<Stripe>,
-    pub(super) stash: Vec<Vec<u8>>,
-    pub(super) mismatch: Option<Mismatch>,
-}
-
-/// A transfer that is over.
-pub struct Over<B> {
-    /// Its memory. What has come is in it, unless there is a mismatch.
-    pub buffers: B,
-    /// The members did not agree on it.
-    pub mismatch: Option<Mismatch>,
-}
-
-impl<B> Flight<B> {
-    fn is_over(&self) -> bool {
-        self.started == self.chunks && self.awaited == 0
-    }
-}
-
-/// What is waited for under a number of the sequence.
-#[derive(Clone, Copy)]
-pub(super) struct Awaited {
-    pub(super) seq: u64,
-    pub(super) flight: u64,
-    pub(super) chunk: usize,
-    /// By shards: its place among the flight's.
-    pub(super) stripe: usize,
-    pub(super) what: Coming,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Coming {
-    /// The chunk, to be written to its place.
-    Chunk,
-    /// A member's part of the chunk.
-    Piece(u8),
-    /// The chunk, which is here already: it says that another has it.
-    Word,
-}
-
-/// Transfers under way, in the order in which they were submitted.
-pub(super) struct Flights<B> {
-    queue: VecDeque<Flight<B>>,
-    /// Number of the first in the queue; and of the first whose chunks have not all been started.
-    first: u64,
-    pub(super) starting: u64,
-    pub(super) awaited: VecDeque<Awaited>,
-}
-
-impl<B> Default for Flights<B> {
-    fn default() -> Self {
-        Self { queue: VecDeque::new(), first: 0, starting: 0, awaited: VecDeque::new() }
-    }
-}
-
-impl<B> Flights<B> {
-    pub(super) fn get(&mut self, number: u64) -> Option<&mut Flight<B>> {
-        self.queue.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
-    }
-
-    /// The first chunk that is waited for.
-    pub(super) fn oldest(&self) -> Option<u64> {
-        self.awaited.front().map(|awaited| awaited.seq)
-    }
-}
-
-impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
-    /// Puts a transfer behind those that are under way. All members submit the same ones in the same
-    /// order. Nothing is sent before [`Wire::poll`].
-    pub fn submit(&mut self, transfer: Transfer, buffers: B) {
-        let chunks = transfer.chunks(usize::from(self.identity.chunk_bytes));
-        let by_shards = transfer.is_by_shards(self.identity.members, self.cells.window());
-        let (stripes, stash) = (Vec::new(), Vec::new());
-        let flight = Flight {
-            transfer,
-            buffers,
-            started: 0,
-            chunks,
-            awaited: 0,
-            by_shards,
-            stripes,
-            stash,
-            mismatch: None,
-        };
-        self.flights.queue.push_back(flight);
-    }
-
-    /// Whether nothing is under way.
-    pub fn is_idle(&self) -> bool {
-        self.flights.queue.is_empty()
-    }
-
-    /// Whether the oldest transfer is over on this member.
-    pub fn has_over(&self) -> bool {
-        self.flights.queue.front().is_some_and(Flight::is_over)
-    }
-
-    /// Takes the oldest transfer, if it is over on this member.
-    pub fn take_over(&mut self) -> Option<Over<B>> {
-        if !self.has_over() {
-            return None;
-        }
-        self.flights.first += 1;
-        let Flight { buffers, mismatch, .. } = self.flights.queue.pop_front()?;
-        Some(Over { buffers, mismatch })
-    }
-
-    /// Does what can be done now; says whether anything moved. `now` is asked for only if nothing did.
-    pub fn poll(&mut self, now: impl FnOnce() -> Instant) -> bool {
-        let mut moved = self.start();
-        moved |= self.harvest();
-        if moved || (self.flights.awaited.is_empty() && self.is_started()) {
-            self.made_progress();
-        } else if self.out_of_patience(now()) {
-            // What comes out of order comes all the same.
-            let come = self.come();
-            if come > self.seen {
-                self.made_progress();
-                self.seen = come;
-            } else {
-                self.ask_for_missing();
-            }
-        }
-        moved
-    }
-
-    fn is_started(&self) -> bool {
-        self.flights.starting == self.flights.first + self.flights.queue.len() as u64
-    }
-
-    fn start(&mut self) -> bool {
-        let mut moved = false;
-        while let Some(flight) = self.flights.get(self.flights.starting) {
-            if flight.started == flight.chunks {
-                self.flights.starting += 1;
-                continue;
-            }
-            let (transfer, chunk, of) = (flight.transfer, flight.started, flight.chunks);
-            let stripe = flight.by_shards.then(|| self.next_stripe(&transfer, chunk, of));
-            // Counted from the oldest that is waited for: what others learn of us must not fall
-            // behind (docs/protocol.md).
-            let room = match &stripe {
-                Some(stripe) => self.room_for(stripe),
-                None => (self.next_seq - 1 - self.done < IN_FLIGHT).then_some(1),
-            };
-            let Some(numbers) = room else { break };
-            // A receiver of a broadcast starts nothing: it only notes what is to come.
-            let passive = stripe.is_none()
-                && matches!(transfer.kind, Kind::Broadcast(root) if root != self.identity.me);
-            if !transfer.kind.is_to_all() && self.sync_is_due(numbers) {
-                moved |= self.harvest_sync();
-                if self.open_sync.is_some() || !self.may_start(1) {
-                    break;
-                }
-                // What was started before is still awaited here, but the others need not wait for
-                // that: our `consumed` tells them how far they may go.
-                self.start_sync();
-                // A stripe's numbers begin behind the sync's.
-                continue;
-            }
-            if !passive && !self.may_start(numbers) {
-                moved |= self.harvest_sync();
-                if !self.may_start(numbers) {
-                    break;
-                }
-            }
-            match stripe {
-                Some(stripe) => self.start_stripe(&transfer, stripe),
-                None => {
-                    let seq = self.next_seq;
-                    self.next_seq += 1;
-                    self.start_chunk(&transfer, seq, chunk);
-                }
-            }
-            moved = true;
-        }
-        self.flush();
-        moved
-    }
-
-    /// Bytes of our contribution that are in a chunk; in some chunks.
-    pub(super) fn range(&self, transfer: &Transfer, chunk: usize) -> Range<usize> {
-        self.bytes(transfer, chunk..chunk + 1)
-    }
-
-    pub(super) fn bytes(&self, transfer: &Transfer, chunks: Range<usize>) -> Range<usize> {
-        let start_of = |chunk| transfer.bytes.min(chunk * usize::from(self.identity.chunk_bytes));
-        start_of(chunks.start)..start_of(chunks.end)
-    }
-
-    fn chunk_frame(&self, transfer: &Transfer, seq: u64, chunk: usize) -> b::fb_frame {
-        let (kind, target, flags) = match transfer.kind {
-            Kind::FoldToAll | Kind::GatherToAll(_) => match transfer.algorithm {
-                Algorithm::Direct => (b::FB_KIND_CONTRIBUTION, 0, b::FB_FLAG_DIRECT),
-                Algorithm::Star | Algorithm::Shards => {
-                    let aggregator = self.aggregator(transfer.first + chunk);
-                    (b::FB_KIND_CONTRIBUTION, aggregator, b::FB_FLAG_RESULT_TO_ALL)
-                }
-            },
-            Kind::FoldToRoot(root) | Kind::GatherToRoot(root, _) => {
-                (b::FB_KIND_CONTRIBUTION, root, 0)
-            }
-            Kind::Broadcast(root) => (b::FB_KIND_BROADCAST, root, 0),
-        };
-        let Part { offset, extent } = transfer.kind.part().unwrap_or(Part { offset: 0, extent: 0 });
-        let (op, type_, flags) = (transfer.op, transfer.element, flags as u8);
-        let length = self.range(transfer, chunk).len() as u16;
-        let message = transfer.message;
-        b::fb_frame {
-            seq,
-            target,
-            op,
-            type_,
-            flags,
-            length,
-            offset,
-            extent,
-            message,
-            ..self.frame(kind)
-        }
-    }
-
-    fn start_chunk(&mut self, transfer: &Transfer, seq: u64, chunk: usize) {
-        let me = self.identity.me;
-        let frame = self.chunk_frame(transfer, seq, chunk);
-        let range = self.range(transfer, chunk);
-        let number = self.flights.starting;
-        // Taken from `self`, since the frame is sent with its payload borrowed from there.
-        let mut flights = std::mem::take(&mut self.flights);
-        let flight = flights.get(number).expect("it is being started");
-        let payload = flight.buffers.read(range);
-        let awaited = match transfer.kind {
-            Kind::FoldToAll | Kind::GatherToAll(_) => {
-                self.last_sync = seq;
-                self.contribute(frame, payload);
-                true
-            }
-            Kind::FoldToRoot(root) | Kind::GatherToRoot(root, _) => {
-                self.contribute(frame, payload);
-                root == me
-            }
-            Kind::Broadcast(root) if root == me => {
-                self.cells.post_broadcast(&frame, payload);
-                self.outbox.push(frame);
-                if self.outbox.len() == b::FB_MOST_FRAMES as usize {
-                    self.flush();
-                }
-                false
-            }
-            Kind::Broadcast(_) => true,
-        };
-        flight.started += 1;
-        if awaited {
-            flight.awaited += 1;
-            flights.awaited.push_back(Awaited {
-                seq,
-                flight: number,
-                chunk,
-                stripe: 0,
-                what: Coming::Chunk,
-            });
-        }
-        // What is not waited for is done with. The cell keeps what a peer may ask for; it is not
-        // taken again before all members, the root among them, are done with the chunk.
-        self.update_done(&flights);
-        self.flights = flights;
-    }
-
-    /// Sends what has been put into the outbox: broadcasts, which go out many at a time.
-    fn flush(&mut self) {
-        if !self.outbox.is_empty() {
-            let frames = std::mem::take(&mut self.outbox);
-            self.fan_out(&frames);
-            self.outbox = frames;
-            self.outbox.clear();
-        }
-    }
-
-    /// Sends broadcasts from their cells.
-    pub(super) fn fan_out(&mut self, frames: &[b::fb_frame]) {
-        let other = self.other();
-        for frames in frames.chunks(b::FB_MOST_FRAMES as usize) {
-            let posted = |frame: &b::fb_frame| {
-                let payload = self.cells.posted(frame);
-                (sealed(*frame, payload), payload)
-            };
-            let frames: Vec<_> = frames.iter().map(posted).collect();
-            self.fabric.send_many(other, &frames);
-        }
-    }
-
-    fn harvest(&mut self) -> bool {
-        // At nearly every poll.
-        if self.flights.oldest().is_none_or(|seq| !self.cells.is_ready(seq)) {
-            return false;
-        }
-        let mut flights = std::mem::take(&mut self.flights);
-        let mut moved = false;
-        while let Some(&awaited) = flights.awaited.front() {
-            let Awaited { seq, flight: number, chunk, what, .. } = awaited;
-            if !self.cells.is_ready(seq) {
-                break;
-            }
-            let flight = flights.get(number).expect("it is waited for");
-            let transfer = flight.transfer;
-            let mismatch = self.mismatch(seq, flight, what);
-            flight.mismatch = flight.mismatch.or(mismatch);
-            if mismatch == Some(Mismatch::OutOfStep) {
-                self.out_of_step = true;
-                break;
-            }
-            if let Coming::Piece(source) = what {
-                self.take_piece(&mut flights, awaited, source);
-            } else {
-                let range = self.range(&transfer, chunk);
-                let length = transfer.kind.part().map_or(range.len(), |p| usize::from(p.extent));
-                let (data, cleared) = self.cells.result(seq, length);
-                if what == Coming::Chunk && mismatch.is_none() {
-                    flight.buffers.write(range.start, data);
-                }
-                if transfer.kind.is_to_all() {
-                    self.saw_cleared(cleared);
-                }
-            }
-            let flight = flights.get(number).expect("it is waited for");
-            flight.awaited -= 1;
-            flights.awaited.pop_front();
-            moved = true;
-        }
-        self.update_done(&flights);
-        self.flights = flights;
-        moved
-    }
-
-    /// Whether what came is of another message than ours.
-    #[inline]
-    fn mismatch(&self, seq: u64, flight: &Flight<B>, what: Coming) -> Option<Mismatch> {
-        let kind = match (what, flight.transfer.kind) {
-            (Coming::Piece(_), _) => b::FB_KIND_PIECE,
-            (Coming::Word, _) | (_, Kind::Broadcast(_)) => b::FB_KIND_BROADCAST,
-            _ if flight.by_shards => b::FB_KIND_BROADCAST,
-            _ => b::FB_KIND_CONTRIBUTION,
-        };
-        let message = flight.transfer.message;
-        let (came, elsewhere) = self.cells.terms(seq);
-        if came == kind && elsewhere == message {
-            return None;
-        }
-        let most = u64::from(self.identity.chunk_bytes);
-        Some(Mismatch::of(message, elsewhere, came == kind, most))
-    }
-
-    /// How much has come of what is waited for, in whatever order.
-    fn come(&self) -> usize {
-        let awaited = self.flights.awaited.iter();
-        awaited.filter(|awaited| self.cells.is_ready(awaited.seq)).count()
-    }
-
-    /// Asks for every chunk that has not come. A frame is 106 bytes without its payload, so asking
-    /// for the lot costs little, and waiting for one after the other would cost a lot.
-    fn ask_for_missing(&mut self) {
-        self.out_of_step |= self.cells.out_of_step();
-        let mut flights = std::mem::take(&mut self.flights);
-        for at in 0..flights.awaited.len() {
-            let awaited = flights.awaited[at];
-            let Awaited { seq, flight, chunk, what, .. } = awaited;
-            let flight = flights.get(flight).expect("it is waited for");
-            if self.cells.is_ready(seq) {
-                // What came before its turn may tell why the rest does not come.
-                let mismatch = self.mismatch(seq, flight, what);
-                self.out_of_step |= mismatch == Some(Mismatch::OutOfStep);
-                continue;
-            }
-            match what {
-                // Whoever sends it waits for what becomes of it.
-                Coming::Piece(_) => continue,
-                _ if flight.by_shards => {
-                    self.ask_for_shard(&mut flights, awaited);
-                    continue;
-                }
-                _ => {}
-            }
-            let frame = self.chunk_frame(&flight.transfer, seq, chunk);
-            if let Kind::Broadcast(root) = flight.transfer.kind {
-                self.ask(root, seq, frame.target, frame.flags);
-            } else {
-                let payload = flight.buffers.read(self.range(&flight.transfer, chunk));
-                self.ask_for_fold(&frame, payload);
-            }
-        }
-        self.flights = flights;
-        if let Some(seq) = self.open_sync.filter(|seq| !self.cells.is_ready(*seq)) {
-            self.ask_for_fold(&self.sync_frame(seq), &[]);
-        }
     }
 }
