@@ -76,7 +76,7 @@ _Static_assert(__builtin_offsetof(struct fb_cell, data) == 64, "data starts a ca
 
 /* Element 0 of a group's cell map, in a cell's place. Chunk s is in element 1 + s mod window. */
 struct fb_control {
-	__u64 consumed; /* leader: every chunk up to here is done with on this host */
+	__u64 consumed; /* leader: this host has released every chunk up to here */
 	__u64 heard;	/* ingress: members whose HELLO arrived, one bit each */
 	__u64 token;	/* agent: whose cells these are */
 	/* The programs: a chunk of which frames came that cannot be of one collective. */

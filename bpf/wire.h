@@ -109,8 +109,8 @@ struct fb_frame {
 	__u8 type;   /* enum fb_type */
 	__u64 token; /* random, per group: names the group and admits the frame */
 	__u64 seq;   /* chunk sequence number, from 1, never wraps */
-	/* Contribution: every chunk up to here is done with at the sender.
-	 * Result: the least of the contributions', so done with everywhere. */
+	/* Contribution: the sender has released every chunk up to here.
+	 * Result: the least of the contributions', so all members have. */
 	__u64 consumed;
 	__u8 source;   /* member that sent the frame */
 	__u8 target;   /* member that aggregates the chunk, is its root (broadcast), or gets it

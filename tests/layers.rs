@@ -113,7 +113,7 @@ fn modules_use_only_what_stands_below_them() {
             }
         }
     }
-    assert!(wrong.is_empty(), "docs/architecture.md, \"Where things are\":\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "docs/architecture.md, \"Modules\":\n{}", wrong.join("\n"));
 }
 
 #[test]

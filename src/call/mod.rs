@@ -69,9 +69,9 @@ impl Collective {
             | Self::Gather
             | Self::Scatter
             | Self::Alltoall => "all",
-            Self::Scan | Self::Exscan => "[all](#who-folds-what)",
+            Self::Scan | Self::Exscan => "[all](#types-and-operations)",
             Self::Allreduce | Self::Reduce | Self::Reduce_scatter | Self::Reduce_scatter_block => {
-                "[all](#who-folds-what); by deposit, of one chunk in all"
+                "[all](#types-and-operations); by deposit, of one chunk in all"
             }
         }
     }

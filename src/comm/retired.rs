@@ -31,12 +31,12 @@ impl Retired {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves groups to be destroyed when their members are done with them.
+    /// Leaves groups to be destroyed when all their members have taken leave of them.
     pub fn add(&self, communicators: impl Iterator<Item = Arc<Communicator>>) {
         self.state().communicators.extend(communicators);
     }
 
-    /// Destroys those that all members are done with; at the end, all.
+    /// Destroys those of which all members have taken leave; at the end, all.
     pub fn reap(&self, all: bool) {
         let mut state = self.state();
         let State { communicators, report } = &mut *state;
