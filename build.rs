@@ -30,7 +30,7 @@ fn main() {
             .unwrap_or_else(|error| panic!("{object}.bpf.c does not build: {error:#}"));
     }
 
-    // The same protocol for user space; only tests refer to it, so only they get it linked in.
+    // The same protocol for user space.
     cc::Build::new()
         .compiler("clang")
         .file("bpf/native.c")

@@ -107,15 +107,6 @@ static __always_inline int fb_enter_cell(const struct fb_packet *packet, struct 
 	return fb_receive_locked(packet, c, from_wire);
 }
 
-/* Whether a frame from the wire names members, and may come to this one. */
-static __always_inline int fb_is_for_us(const struct fb_frame *frame, const struct fb_group *group)
-{
-	return frame->source < group->members && frame->target < group->members &&
-	       frame->kind >= FB_KIND_CONTRIBUTION && frame->kind <= FB_KIND_PIECE &&
-	       (frame->kind != FB_KIND_CONTRIBUTION || frame->target == group->self ||
-		frame->flags == FB_FLAG_DIRECT);
-}
-
 static __always_inline volatile __u64 *fb_mac_of(struct fb_group *group, __u8 member)
 {
 	return &group->member[member & (FB_MAX_MEMBERS - 1)].mac;

@@ -3,8 +3,8 @@
  * The protocol at a cell: what a frame does to it, and what it is answered with.
  *
  * Everything here works on a locked cell and knows neither packets nor maps. The BPF programs wrap
- * it (tc.bpf.h, xdp.bpf.h), and so do the tests, natively, over a simulated network: both run
- * this very code.
+ * it (tc.bpf.h, xdp.bpf.h), and so does user space, natively (native.c), for the second transport
+ * and for tests over a simulated network: all run this very code.
  *
  * What user space relies on, and the proof that a cell is never reused early, is in
  * docs/protocol.md.
@@ -14,11 +14,7 @@
 
 #include "check.h"
 #include "fold.h"
-#include "intf.h"
-
-#ifndef __always_inline
-#define __always_inline inline __attribute__((always_inline))
-#endif
+#include "frame.h"
 
 /* A frame and everything that it concerns. */
 struct fb_context {

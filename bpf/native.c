@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * The protocol of the programs, compiled for this machine's user space: for tests, which run it
- * over a simulated network. Nothing of it ends up in the library or the command.
+ * The protocol of the programs, compiled for user space: for the second transport, which works the
+ * same cells where the programs do not, and for tests over a simulated network.
  */
 #include <string.h>
 
 #include "native.h"
 #include "cell.h"
 
-/* What a hook would do with `frame`: sees to the cell, and fills in what is to be sent. */
-void fb_native_cell(const struct fb_frame *frame, const void *payload, struct fb_group *group,
+int fb_native_admits(const struct fb_frame *frame, __u64 bytes, const struct fb_group *group)
+{
+	return frame->magic == FB_WIRE_MAGIC && fb_frame_well_formed(frame) &&
+	       bytes == sizeof(*frame) + frame->length && fb_is_for_us(frame, group) &&
+	       frame->source != group->self && frame->kind != FB_KIND_HELLO;
+}
+
+void fb_native_cell(const struct fb_frame *frame, const void *payload, const struct fb_group *group,
 		    struct fb_control *control, struct fb_cell *cell, struct fb_counters *counters,
 		    int can_send, struct fb_native_reply *out)
 {
@@ -18,7 +24,8 @@ void fb_native_cell(const struct fb_frame *frame, const void *payload, struct fb
 	struct fb_context c = {
 	    .frame = frame,
 	    .payload = &padded,
-	    .group = group,
+	    /* cell.h reads it only; ingress, which learns MAC addresses, writes. */
+	    .group = (struct fb_group *)group,
 	    .control = control,
 	    .cell = cell,
 	    .counters = counters,

@@ -10,6 +10,7 @@
 #include <linux/udp.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+#include "frame.h"
 #include "maps.bpf.h"
 
 /* All headers of a frame. In the packet they start at `eth`; `align` brings the 64-bit fields of
@@ -42,33 +43,6 @@ static __always_inline int fb_is_ours(const void *data, const void *data_end)
 	       ip->version == 4 && ip->ihl == 5 && ip->protocol == IPPROTO_UDP &&
 	       !(ip->frag_off & bpf_htons(0x3fff)) && udp->dest == bpf_htons(fb_port) &&
 	       *magic == FB_WIRE_MAGIC;
-}
-
-/* Whether offset and extent of a frame make sense. */
-static __always_inline int fb_part_well_formed(const struct fb_frame *frame)
-{
-	if (frame->kind != FB_KIND_CONTRIBUTION || frame->op != FB_OP_PLACE)
-		return frame->offset == 0 && frame->extent == 0;
-	return frame->offset % 8 == 0 && frame->extent <= FB_CHUNK_BYTES &&
-	       (__u32)frame->offset + frame->length <= frame->extent;
-}
-
-/* Whether nothing is where later versions may have something to say. */
-static __always_inline int fb_reserved_is_zero(const struct fb_frame *frame)
-{
-	return (frame->reserved | frame->reserved_2 | frame->reserved_8) == 0;
-}
-
-/* Whether the fields are in range and agree with each other. */
-static __always_inline int fb_frame_well_formed(const struct fb_frame *frame)
-{
-	return frame->version == FB_WIRE_VERSION && frame->op < FB_OP_COUNT &&
-	       frame->type < FB_TYPE_COUNT && frame->source < FB_MAX_MEMBERS &&
-	       frame->target < FB_MAX_MEMBERS && frame->length <= FB_CHUNK_BYTES &&
-	       frame->length % (1u << (frame->type >> 1)) == 0 && frame->seq != 0 &&
-	       fb_part_well_formed(frame) && fb_reserved_is_zero(frame) &&
-	       (frame->flags == 0 || frame->flags == FB_FLAG_RESULT_TO_ALL ||
-		frame->flags == FB_FLAG_DIRECT);
 }
 
 /* Whether the headers say that the datagram has `udp_bytes`. */

@@ -7,7 +7,8 @@
 //!                                           │
 //!                                          wire ── sendmsg ─▶ tc egress ─▶ other hosts
 //!                                           ▲                                   │
-//!                                           └──── cells ◀──── tc ingress, xdp ◀─┘
+//!                                           ├──── cells ◀──── tc ingress, xdp ◀─┤
+//!                                           └──── cells ◀──── keeper ◀───────────┘  (programs gone)
 //! ```
 //!
 //! `docs/architecture.md` explains, and has all modules in their order; `docs/protocol.md` proves.
@@ -23,6 +24,7 @@ mod dispatch;
 pub mod engine;
 mod group;
 mod guard;
+pub mod keeper;
 pub mod leaf;
 pub mod logging;
 mod mpi;

@@ -243,15 +243,22 @@ struct Setting {
     fault: Fault,
 }
 
-/// Runs all collectives on all members, in an order that the seed chooses. Returns the steps taken.
-fn run(setting: &Setting) -> u64 {
+/// What a run took.
+struct Took {
+    steps: u64,
+    /// Chunks that came to their end by the second transport.
+    rescued: u64,
+}
+
+/// Runs all collectives on all members, in an order that the seed chooses.
+fn run(setting: &Setting) -> Took {
     let Setting { seed, members, window, .. } = *setting;
     let plan = collectives(seed, members, setting.collectives, setting.most_bytes);
     let network = Network::new(seed, members, window, setting.xdp, setting.fault);
     let mut wires: Vec<_> = (0..members)
         .map(|me| {
             let identity = Identity { token: 7, members, me, chunk_bytes: CHUNK as u16 };
-            Wire::new(Cells::new(network.memory(me)), network.port(me), identity)
+            Wire::new(Cells::new(network.memory(me)), network.ways(&identity), identity)
         })
         .collect();
     let mut all: Vec<_> = (0..members).map(|_| Member::default()).collect();
@@ -298,16 +305,28 @@ fn run(setting: &Setting) -> u64 {
             }
         }
     }
+    let rescued = wires.iter().map(|wire| wire.fabric.rescued()).sum::<u64>();
     let spoilt = network.counters().iter().map(|host| host.drop_corrupt).sum::<u64>();
-    assert_eq!(spoilt > 0, setting.fault.flips > 0, "seed {seed}");
-    steps
+    // Programs that are gone count nothing.
+    assert!(spoilt > 0 || setting.fault.flips == 0 || setting.fault.dead > 0, "seed {seed}");
+    assert!(spoilt == 0 || setting.fault.flips > 0, "seed {seed}");
+    Took { steps, rescued }
 }
 
 /// Far more than any run takes; a hang must end as a failure.
 const MOST: Duration = Duration::from_secs(120);
 
-const CALM: Fault =
-    Fault { loss: 0, duplication: 0, delay: 0, most_delay: 0, flips: 0, busy: 0, moves: 0 };
+const CALM: Fault = Fault {
+    loss: 0,
+    duplication: 0,
+    delay: 0,
+    most_delay: 0,
+    flips: 0,
+    busy: 0,
+    moves: 0,
+    crashes: 0,
+    dead: 0,
+};
 const ROUGH: Fault = Fault {
     loss: 20,
     duplication: 20,
@@ -316,6 +335,8 @@ const ROUGH: Fault = Fault {
     flips: 20,
     busy: 20,
     moves: 0,
+    crashes: 0,
+    dead: 0,
 };
 /// Frames that come back after seconds.
 const GHOSTS: Fault =
@@ -358,9 +379,9 @@ fn a_calm_network_needs_no_repair() {
         (3, Shards, true),
         (16, Shards, false),
     ] {
-        let steps =
+        let took =
             run(&Setting { algorithm, members, most_bytes: 4096, xdp, fault: CALM, ..USUAL });
-        assert!(steps > 300);
+        assert!(took.steps > 300);
     }
 }
 
@@ -392,6 +413,30 @@ fn hosts_may_move_in_mid_run() {
     for seed in 300u64..360 {
         let fault = if seed.is_multiple_of(4) { CALM } else { ROUGH };
         run(&Setting { fault: Fault { moves: 20, ..fault }, ..drawn(seed) });
+    }
+}
+
+/// Programs are detached and come back, on any host at any time; the second transport works the same cells
+/// meanwhile, or with them.
+#[test]
+fn programs_may_end_in_mid_run() {
+    let mut rescued = 0;
+    for seed in 400u64..460 {
+        let fault = if seed.is_multiple_of(4) { CALM } else { ROUGH };
+        rescued += run(&Setting { fault: Fault { crashes: 1, ..fault }, ..drawn(seed) }).rescued;
+    }
+    assert!(rescued > 0);
+}
+
+#[test]
+fn programs_may_be_gone_for_good() {
+    for seed in 500u64..560 {
+        let fault = if seed.is_multiple_of(4) { CALM } else { ROUGH };
+        let setting = drawn(seed);
+        let all = (1 << setting.members) - 1;
+        let dead = if seed.is_multiple_of(3) { all } else { Rng::new(seed).below(all) + 1 };
+        let took = run(&Setting { fault: Fault { dead, ..fault }, ..setting });
+        assert!(took.rescued > 0, "seed {seed}");
     }
 }
 
@@ -451,7 +496,8 @@ fn disagree(
     let mut wires: Vec<_> = (0..members)
         .map(|me| {
             let identity = Identity { token: 7, members, me, chunk_bytes: CHUNK as u16 };
-            let mut wire = Wire::new(Cells::new(network.memory(me)), network.port(me), identity);
+            let mut wire =
+                Wire::new(Cells::new(network.memory(me)), network.ways(&identity), identity);
             let bytes = lengths[usize::from(me == odd)];
             let (sum, long) = (b::FB_OP_SUM as u8, b::FB_TYPE_I64 as u8);
             wire.submit(Transfer::new(kind, sum, long, bytes).by(algorithm), vec![1; bytes]);
@@ -513,7 +559,7 @@ fn members_that_do_not_agree_on_a_long_message_are_out_of_step() {
                         let identity =
                             Identity { token: 7, members: 3, me, chunk_bytes: CHUNK as u16 };
                         let cells = Cells::new(network.memory(me));
-                        let mut wire = Wire::new(cells, network.port(me), identity);
+                        let mut wire = Wire::new(cells, network.ways(&identity), identity);
                         let odd = usize::from(me == 2);
                         let transfer = Transfer::new(kind, sum, long, lengths[odd]);
                         wire.submit(transfer.by(ways[odd]), vec![1; lengths[odd]]);

@@ -157,6 +157,11 @@ impl<M: Memory, F: Fabric> Engine<M, F> {
         self.wire.as_mut().is_none_or(|wire| wire.farewell(now))
     }
 
+    /// The way out of this rank's frames, on a leader.
+    pub fn fabric(&self) -> Option<&F> {
+        self.wire.as_ref().map(|wire| &wire.fabric)
+    }
+
     /// Times this rank asked for something again.
     pub fn asked(&self) -> u64 {
         self.wire.as_ref().map_or(0, |wire| wire.asked)

@@ -6,25 +6,30 @@ use std::sync::Arc;
 
 use crate::agent::{Client, Hook};
 use crate::engine::{Engine, Raw};
+use crate::keeper::Peers;
+use crate::keeper::ways::Ways;
 use crate::wire::Wire;
 use crate::wire::cells::Mapped;
 use crate::wire::socket::Sockets;
 use report::{HostLine, named};
 
+/// The ways out of a group: by sockets that the programs meet, and without the programs.
+pub type GroupWays = Ways<Sockets, Mapped, Peers>;
+
 /// The protocol, on real cells and sockets.
-pub type GroupWire = Wire<Mapped, Sockets, Raw>;
+pub type GroupWire = Wire<Mapped, GroupWays, Raw>;
 
 /// A group that works.
 pub struct Group {
     /// What is under way in it.
-    pub engine: Engine<Mapped, Sockets>,
+    pub engine: Engine<Mapped, GroupWays>,
     /// Present in the leader of each host.
     member: Option<Member>,
 }
 
 impl Group {
     /// One in which nothing is under way.
-    pub fn new(engine: Engine<Mapped, Sockets>, member: Option<Member>) -> Self {
+    pub fn new(engine: Engine<Mapped, GroupWays>, member: Option<Member>) -> Self {
         Self { engine, member }
     }
 
@@ -38,6 +43,7 @@ impl Group {
             hook: member.hook.to_string(),
             groups: 1,
             asked_again: self.engine.asked(),
+            rescued: self.engine.fabric().map_or(0, Ways::rescued),
             kernel,
         })
     }

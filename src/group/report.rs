@@ -17,6 +17,9 @@ pub struct HostLine {
     pub groups: u64,
     /// Times that a leader of this host asked for something again.
     pub asked_again: u64,
+    /// Chunks that came to their end on this host by ordinary sockets, since the programs did not bring them.
+    #[serde(default)]
+    pub rescued: u64,
     /// Counters of the programs: names as in `bpf/intf.h`.
     pub kernel: serde_json::Map<String, serde_json::Value>,
 }
@@ -26,6 +29,7 @@ impl HostLine {
     pub fn add(&mut self, other: &Self) {
         self.groups += other.groups;
         self.asked_again += other.asked_again;
+        self.rescued += other.rescued;
         for (name, value) in &other.kernel {
             let sum = value.as_u64().unwrap_or(0)
                 + self.kernel.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);

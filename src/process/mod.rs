@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::comm::{Communicator, Communicators};
 use crate::config::{Config, fault_tolerance};
+use crate::keeper::Keepers;
 use crate::logging;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
@@ -31,6 +32,7 @@ pub struct Process {
     pub communicators: Communicators,
     agent: AgentAccess,
     sockets: SocketPool,
+    keepers: Keepers,
     is_started: AtomicBool,
     /// Set when MPI has started: before it, nothing is folded.
     running: OnceLock<Running>,
@@ -84,6 +86,7 @@ impl Process {
                 communicators: Communicators::default(),
                 agent: AgentAccess::default(),
                 sockets: SocketPool::default(),
+                keepers: Keepers::default(),
                 is_started: AtomicBool::new(false),
                 running: OnceLock::new(),
             }),
@@ -108,8 +111,8 @@ impl Process {
 
     #[inline]
     fn context_with(&self, nothing: Handle) -> Context<'_> {
-        let Self { mpi, config, agent, sockets, .. } = self;
-        Context { mpi, config, agent, sockets, nothing }
+        let Self { mpi, config, agent, sockets, keepers, .. } = self;
+        Context { mpi, config, agent, sockets, keepers, nothing }
     }
 
     /// The communicator of a handle; `None`: it cannot be followed.

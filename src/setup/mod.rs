@@ -20,7 +20,8 @@ pub mod hosts;
 mod meet;
 mod trouble;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,8 @@ use crate::bindings::{FB_MAX_MEMBERS, FB_OP_BOR, FB_TYPE_U8};
 use crate::config::{Config, Network, Shared};
 use crate::engine::{Engine, Raw};
 use crate::group::{Group, GroupWire, Member};
+use crate::keeper::ways::Ways;
+use crate::keeper::{Keeper, Keepers};
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::topology::{Layout, Place};
@@ -51,6 +54,7 @@ pub struct Context<'a> {
     pub config: &'a Result<Config, String>,
     pub agent: &'a AgentAccess,
     pub sockets: &'a SocketPool,
+    pub keepers: &'a Keepers,
     /// A communicator without messages.
     pub nothing: Handle,
 }
@@ -77,6 +81,8 @@ struct Offer {
     trouble: Option<Trouble>,
     chunk_bytes: u16,
     port: u16,
+    /// The port of its keeper, if it has one.
+    keeper: Option<u16>,
     /// The address of the agent that this rank embeds.
     embedded: Option<SocketAddress>,
     /// Where the ranks of this host meet.
@@ -126,8 +132,19 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
 
     let mut offer = Offer::default();
     let mut client = None;
+    let mut keeper = None;
     let mut meeting = None;
     if leads {
+        match context.keepers.at(members[me]) {
+            Ok(found) => {
+                offer.keeper = Some(found.port());
+                keeper = Some(found);
+            }
+            // Without one the job is as safe as its programs.
+            Err(error) => {
+                log::warn!("no second transport, so calls wait if an agent ends: {error}");
+            }
+        }
         match context.agent.ask(|client| client.interface(members[me])) {
             Ok((found, interface)) => {
                 offer.chunk_bytes = interface.max_chunk_bytes & !7;
@@ -197,6 +214,11 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
         }
     })?;
     troubles(&layout, outcomes.iter().map(|outcome| &outcome.trouble))?;
+    // Only now: what the trial found must be the programs' own work.
+    if let (Some((wire, _)), Some(keeper)) = (&mut joined, &keeper) {
+        let ports: Vec<_> = leaders().map(|offer| offer.keeper).collect();
+        add_second_way(wire, keeper, &members, &ports);
+    }
     let has_shards = Algorithm::has_shards(members.len(), config.shared.window.into());
     let place = Place::new(layout, rank, chunk_bytes, has_shards).ok_or(NoGroup::Nowhere)?;
     let (wire, member) = joined.unzip();
@@ -275,7 +297,7 @@ fn troubles<'a>(
 
 fn join(
     context: &Context<'_>,
-    client: std::sync::Arc<Client>,
+    client: Arc<Client>,
     identity: &Identity,
     members: &[Ipv4Addr],
     window: u32,
@@ -289,10 +311,11 @@ fn join(
     };
     let group = client.create_group(&spec).map_err(|error| Trouble::Agent(error.to_string()))?;
     let made = || -> std::io::Result<_> {
-        let cells = Cells::new(Mapped::new(&group.cells, window)?);
-        Ok((cells, context.sockets.sockets(members, usize::from(identity.me), group.port)?))
+        let memory = Mapped::new(&group.cells, window)?;
+        let sockets = context.sockets.sockets(members, usize::from(identity.me), group.port)?;
+        Ok((memory, sockets))
     };
-    let (cells, sockets) = made().map_err(|error| {
+    let (memory, sockets) = made().map_err(|error| {
         let _ = client.destroy_group(group.slot);
         Trouble::Group(error.to_string())
     })?;
@@ -303,7 +326,24 @@ fn join(
         interface: group.interface,
         host: hosts::host_name(),
     };
-    Ok((Wire::new(cells, sockets, *identity), member))
+    let ways = Ways::new(sockets);
+    Ok((Wire::new(Cells::new(memory), ways, *identity), member))
+}
+
+/// Gives a member its second way, to the keepers of those that have one, by their ports.
+fn add_second_way(
+    wire: &mut GroupWire,
+    keeper: &Arc<Keeper>,
+    members: &[Ipv4Addr],
+    ports: &[Option<u16>],
+) {
+    let identity = *wire.identity();
+    let peer = |(member, port): (usize, &Option<u16>)| {
+        let port = port.filter(|_| member != usize::from(identity.me))?;
+        Some(SocketAddrV4::new(members[member], port))
+    };
+    let peers = ports.iter().enumerate().map(peer).collect();
+    wire.fabric.add(keeper.seat(&identity, peers, wire.cells.memory().clone()));
 }
 
 /// Sends HELLOs until everyone's have come, then folds once at every aggregator.

@@ -106,6 +106,7 @@ mod tests {
             hook: "tc".into(),
             groups: 1,
             asked_again: 0,
+            rescued: 0,
             kernel: named(&fb_counters { frames_in: 3, ..Default::default() }),
         };
         let report = RankReport { calls: calls.lines(), host: Some(host), ..Default::default() };

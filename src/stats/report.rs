@@ -112,9 +112,17 @@ impl Job {
         }
         if !self.hosts.is_empty() {
             let mut rows = vec![
-                ["host", "interface", "hook", "groups", "asked again", "folded by the kernel"]
-                    .map(str::to_owned)
-                    .to_vec(),
+                [
+                    "host",
+                    "interface",
+                    "hook",
+                    "groups",
+                    "asked again",
+                    "rescued",
+                    "folded by the kernel",
+                ]
+                .map(str::to_owned)
+                .to_vec(),
             ];
             for host in &self.hosts {
                 let folded = host.kernel.get("contributions_folded");
@@ -124,10 +132,11 @@ impl Job {
                     host.hook.clone(),
                     grouped(host.groups),
                     grouped(host.asked_again),
+                    grouped(host.rescued),
                     grouped(folded.and_then(serde_json::Value::as_u64).unwrap_or(0)),
                 ]);
             }
-            let _ = write!(text, "\n{}", table(&rows, &[3, 4, 5]));
+            let _ = write!(text, "\n{}", table(&rows, &[3, 4, 5, 6]));
         }
         text
     }

@@ -3,6 +3,7 @@
 //! The layout and the states of a cell are in `bpf/intf.h`.
 #![allow(unsafe_code)]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::bindings::{
@@ -172,11 +173,18 @@ impl<M: Memory> Cells<M> {
     }
 }
 
-/// Cells in a mapped BPF map.
+/// Cells in a mapped BPF map, which stays mapped as long as a clone lives.
+#[derive(Clone)]
 pub struct Mapped {
-    map: memmap2::MmapMut,
+    base: *mut fb_cell,
     window: u32,
+    _map: Arc<memmap2::MmapMut>,
 }
+
+// SAFETY: whoever has the cells changes them by the rules of `Cells` and of the programs, which run on any CPU.
+unsafe impl Send for Mapped {}
+// SAFETY: likewise.
+unsafe impl Sync for Mapped {}
 
 impl Mapped {
     /// Maps the cells that the agent handed over.
@@ -186,15 +194,15 @@ impl Mapped {
     pub fn new(cells: &std::os::fd::OwnedFd, window: u32) -> std::io::Result<Self> {
         let bytes = (1 + window as usize) * size_of::<fb_cell>();
         // SAFETY: the file is a BPF array made for this group alone; it cannot shrink.
-        let map = unsafe { memmap2::MmapOptions::new().len(bytes).map_mut(cells)? };
-        Ok(Self { map, window })
+        let mut map = unsafe { memmap2::MmapOptions::new().len(bytes).map_mut(cells)? };
+        Ok(Self { base: map.as_mut_ptr().cast(), window, _map: Arc::new(map) })
     }
 }
 
 // SAFETY: the map has 1 + window elements, page-aligned, for as long as it lives.
 unsafe impl Memory for Mapped {
     fn base(&self) -> *mut fb_cell {
-        self.map.as_ptr().cast_mut().cast()
+        self.base
     }
 
     fn window(&self) -> u32 {

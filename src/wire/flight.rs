@@ -132,14 +132,19 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
 
     /// Does what can be done now; says whether anything moved. `now` is asked for only if nothing did.
     pub fn poll(&mut self, now: impl FnOnce() -> Instant) -> bool {
-        let mut moved = self.start();
-        moved |= self.harvest();
+        let started = self.start();
+        let harvested = self.harvest();
+        if harvested {
+            self.fabric.moved();
+        }
+        let moved = started || harvested;
         if moved || (self.flights.awaited.is_empty() && self.is_started()) {
             self.made_progress();
         } else if self.out_of_patience(now()) {
             // What comes out of order comes all the same.
             let come = self.come();
             if come > self.seen {
+                self.fabric.moved();
                 self.made_progress();
                 self.seen = come;
             } else {

@@ -20,6 +20,7 @@ pub mod cells;
 mod check;
 mod flight;
 mod mismatch;
+pub mod native;
 mod shards;
 pub mod socket;
 mod transfer;
@@ -37,7 +38,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bindings as b;
 use cells::{Cells, Memory};
-use check::sealed;
+pub(crate) use check::sealed;
 
 /// Sends frames, which bear their checksum. Losing one is no error; the protocol asks again.
 pub trait Fabric {
@@ -50,6 +51,13 @@ pub trait Fabric {
             self.send(member, frame, payload);
         }
     }
+
+    /// Something was asked for, and did not come.
+    fn in_vain(&mut self) {}
+
+    /// Something came that was waited for.
+    #[inline]
+    fn moved(&mut self) {}
 }
 
 /// Where a fold to all is made.
@@ -194,6 +202,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             }
         }
         if moved {
+            self.fabric.moved();
             self.made_progress();
         } else if let (true, Some(seq)) = (self.out_of_patience(now()), self.open_sync) {
             self.ask_for_fold(&self.sync_frame(seq), &[]);
@@ -310,6 +319,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             }
             Some(at) if now < at => false,
             Some(_) => {
+                self.fabric.in_vain();
                 self.patience = (self.patience * 2).min(PATIENCE_MAX);
                 self.ask_at = Some(now + self.patience);
                 true

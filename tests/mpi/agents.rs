@@ -48,6 +48,12 @@ impl Served {
         command
     }
 
+    /// A command that sends a signal to the agents of these hosts.
+    fn signal(&self, signal: &str, hosts: std::ops::Range<usize>) -> String {
+        let ids: Vec<_> = self.agents[hosts].iter().map(|agent| agent.id().to_string()).collect();
+        format!("kill -{signal} {}", ids.join(" "))
+    }
+
     fn await_agent(&self, host: u32) {
         let end = Instant::now() + SOON;
         loop {
@@ -109,5 +115,26 @@ fn freed_communicators_leave_no_group_behind() {
             .option(&["--name", &served.name])
             .run("freed", &["--groups", &groups]);
         outcome.assert_prints("freed: all gone");
+    }
+}
+
+/// Killed, or stopped as at every upgrade, on all hosts or on one, with collectives under way.
+#[test]
+fn a_job_outlives_its_agents() {
+    let _turn = turn();
+    for (mpi, ranks_per_host, signal, hosts) in [
+        (Mpi::Open, 1, "KILL", 0..3),
+        (Mpi::Mpich, 2, "KILL", 0..3),
+        (Mpi::Open, 2, "TERM", 1..2),
+        (Mpi::Mpich, 1, "KILL", 0..1),
+    ] {
+        let served = Served::new();
+        let outcome = Job::new(mpi, HOSTS)
+            .ranks_per_host(ranks_per_host)
+            .option(&["--name", &served.name])
+            .run("orphan", &["--command", &served.signal(signal, hosts)]);
+        outcome.assert_prints("orphan: OK");
+        assert!(outcome.stderr.contains("going on by ordinary sockets"), "{}", outcome.stderr);
+        assert!(outcome.rescued() > 0, "{:#}", outcome.stats);
     }
 }

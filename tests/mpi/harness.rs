@@ -347,6 +347,12 @@ impl Outcome {
         hosts.map(|host| host["kernel"][counter].as_u64().expect("a counter of that name")).sum()
     }
 
+    /// Chunks that came to their end by ordinary sockets, over all hosts.
+    pub fn rescued(&self) -> u64 {
+        let hosts = self.stats["hosts"].as_array().into_iter().flatten();
+        hosts.map(|host| host["rescued"].as_u64().expect("a number")).sum()
+    }
+
     /// Each of these collectives was folded, by the kernels of all hosts.
     pub fn assert_folded(&self, collectives: &[&str]) {
         for collective in collectives {

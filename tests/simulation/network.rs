@@ -4,12 +4,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::{Arc, Weak};
 
 use foldback::bindings as b;
-use foldback::wire::Fabric;
+use foldback::keeper::deputy::{Datagrams, Deputy};
+use foldback::keeper::ways::Ways;
 use foldback::wire::cells::Memory;
-
-use crate::native;
+use foldback::wire::{Fabric, Identity, native};
 
 /// splitmix64, Steele, Lea and Flood, OOPSLA 2014.
 pub struct Rng(u64);
@@ -44,9 +45,17 @@ pub struct Fault {
     pub busy: u64,
     /// Frames at whose sending some host moves: what is for its old address is lost from then on.
     pub moves: u64,
+    /// Frames at whose sending the programs of some host end, or come back.
+    pub crashes: u64,
+    /// Hosts whose programs are gone from the beginning, one bit each.
+    pub dead: u64,
 }
 
 struct Host {
+    /// Its programs are gone: sockets alone send and receive.
+    crashed: bool,
+    /// Stands in for them, if the run has a second transport.
+    deputy: Weak<SimulatedDeputy>,
     group: b::fb_group,
     cells: Vec<b::fb_cell>,
     counters: b::fb_counters,
@@ -61,6 +70,8 @@ struct Host {
 struct Way {
     from: u64,
     to: u64,
+    /// By the second transport.
+    second: bool,
 }
 
 type Packet = (u8, b::fb_frame, Vec<u8>, Way);
@@ -96,6 +107,16 @@ pub struct Port {
     me: u8,
 }
 
+/// The way out of one host without the programs.
+pub struct SecondPort {
+    network: Network,
+    me: u8,
+}
+
+type SimulatedDeputy = Deputy<HostMemory, SecondPort>;
+/// All ways out of one host.
+pub type Out = Ways<Port, HostMemory, SecondPort>;
+
 /// The cells of one host.
 pub struct HostMemory {
     base: *mut b::fb_cell,
@@ -114,9 +135,28 @@ unsafe impl Memory for HostMemory {
     }
 }
 
+/// The cells of one host, in the network's own hands.
+struct Cells {
+    base: *mut b::fb_cell,
+    window: u32,
+}
+
+// SAFETY: made of the vector that has them, for one look.
+unsafe impl Memory for Cells {
+    fn base(&self) -> *mut b::fb_cell {
+        self.base
+    }
+
+    fn window(&self) -> u32 {
+        self.window
+    }
+}
+
 impl Network {
     pub fn new(seed: u64, members: u8, window: u32, xdp: bool, fault: Fault) -> Self {
         let host = |me| Host {
+            crashed: fault.dead >> me & 1 == 1,
+            deputy: Weak::new(),
             group: b::fb_group { window, members, self_: me, ..Default::default() },
             // SAFETY: zeroes are how the kernel hands cells out.
             cells: (0..=window).map(|_| unsafe { std::mem::zeroed() }).collect(),
@@ -137,8 +177,21 @@ impl Network {
         HostMemory { base, window, _network: self.clone() }
     }
 
-    pub fn port(&self, me: u8) -> Port {
-        Port { network: self.clone(), me }
+    /// The ways out of a member; with a second transport, if programs may be gone.
+    pub fn ways(&self, identity: &Identity) -> Out {
+        let me = identity.me;
+        let port = Port { network: self.clone(), me };
+        let fault = self.0.borrow().fault;
+        if fault.crashes == 0 && fault.dead == 0 {
+            return Ways::new(port);
+        }
+        let second = SecondPort { network: self.clone(), me };
+        #[expect(clippy::arc_with_non_send_sync, reason = "what the library has shared by threads")]
+        let deputy = Arc::new(Deputy::new(identity, self.memory(me), second));
+        self.0.borrow_mut().hosts[usize::from(me)].deputy = Arc::downgrade(&deputy);
+        let mut ways = Ways::new(port);
+        ways.add(deputy);
+        ways
     }
 
     /// Microseconds since the start.
@@ -168,7 +221,18 @@ impl Network {
             _ => return false,
         }
         let Some((_, (to, frame, payload, way))) = state.wire.pop_first() else { return false };
-        if way.to == state.hosts[usize::from(to)].address {
+        let host = &state.hosts[usize::from(to)];
+        if way.to != host.address {
+            return true;
+        }
+        if way.second {
+            let deputy = host.deputy.upgrade();
+            // It sends over this network.
+            drop(state);
+            if let Some(deputy) = deputy {
+                deputy.take_in(&frame, &payload);
+            }
+        } else if !host.crashed {
             state.ingress(to, &frame, &payload, way.from);
         }
         true
@@ -179,17 +243,27 @@ impl State {
     /// Puts a frame on the wire to where the programs of `me` take `to` to be.
     fn forward(&mut self, me: u8, to: u8, frame: &b::fb_frame, payload: &[u8]) {
         let address = self.hosts[usize::from(me)].learnt[usize::from(to)];
-        self.carry(me, (to, address), frame, payload);
+        let from = self.hosts[usize::from(me)].address;
+        self.carry(to, Way { from, to: address, second: false }, frame, payload);
+    }
+
+    /// Puts a frame on the wire to where `to` is: of sockets.
+    fn by_socket(&mut self, me: u8, to: u8, second: bool, frame: &b::fb_frame, payload: &[u8]) {
+        let [from, address] = [me, to].map(|host| self.hosts[usize::from(host)].address);
+        self.carry(to, Way { from, to: address, second }, frame, payload);
     }
 
     /// Puts a frame on the wire, with what the faults make of it.
-    fn carry(&mut self, me: u8, (to, address): (u8, u64), frame: &b::fb_frame, payload: &[u8]) {
+    fn carry(&mut self, to: u8, way: Way, frame: &b::fb_frame, payload: &[u8]) {
         let fault = self.fault;
         if self.rng.below(1000) < fault.moves {
             let moved = self.rng.below(self.hosts.len() as u64) as usize;
             self.hosts[moved].address += 1;
         }
-        let way = Way { from: self.hosts[usize::from(me)].address, to: address };
+        if self.rng.below(1000) < fault.crashes {
+            let at = self.rng.below(self.hosts.len() as u64) as usize;
+            self.hosts[at].crashed ^= true;
+        }
         if self.rng.below(1000) < fault.loss {
             return;
         }
@@ -222,9 +296,9 @@ impl State {
             return false;
         }
         let corrupt = host.counters.drop_corrupt;
-        let cells = host.cells.as_mut_ptr();
-        let reply =
-            native::cell(frame, payload, &mut host.group, cells, &mut host.counters, can_send);
+        let memory = Cells { base: host.cells.as_mut_ptr(), window: host.group.window };
+        let counters = &mut host.counters;
+        let reply = native::enter(&memory, &host.group, counters, frame, payload, can_send);
         if let Some(from) = from.filter(|_| host.counters.drop_corrupt == corrupt) {
             host.learnt[usize::from(frame.source)] = from;
         }
@@ -244,6 +318,11 @@ impl State {
             // Not what the datagram has.
             return;
         }
+        let direct = u32::from(frame.flags) == b::FB_FLAG_DIRECT;
+        if u32::from(frame.kind) == b::FB_KIND_CONTRIBUTION && frame.target != me && !direct {
+            // Meant for the egress programs of its host, which are gone.
+            return;
+        }
         let pull = u32::from(frame.kind) == b::FB_KIND_PULL;
         if self.xdp && !pull && !self.cell(me, frame, payload, Some(from), false) {
             return;
@@ -261,6 +340,9 @@ impl State {
     fn egress(&mut self, me: u8, to: u8, frame: &b::fb_frame, payload: &[u8]) {
         let direct = u32::from(frame.flags) == b::FB_FLAG_DIRECT;
         match u32::from(frame.kind) {
+            _ if self.hosts[usize::from(me)].crashed => {
+                self.by_socket(me, to, false, frame, payload);
+            }
             b::FB_KIND_CONTRIBUTION if direct => {
                 self.cell(me, frame, payload, None, true);
                 self.fan_out(me, frame, payload);
@@ -269,11 +351,15 @@ impl State {
                 self.cell(me, frame, payload, None, true);
             }
             b::FB_KIND_BROADCAST => self.fan_out(me, frame, payload),
-            _ => {
-                let address = self.hosts[usize::from(to)].address;
-                self.carry(me, (to, address), frame, payload);
-            }
+            _ => self.by_socket(me, to, false, frame, payload),
         }
+    }
+}
+
+impl Datagrams for SecondPort {
+    fn send(&self, member: u8, frame: &b::fb_frame, payload: &[u8]) {
+        assert_ne!(member, self.me);
+        self.network.0.borrow_mut().by_socket(self.me, member, true, frame, payload);
     }
 }
 

@@ -18,7 +18,7 @@ use foldback::wire::Algorithm::{self, Direct, Shards, Star};
 use foldback::wire::cells::Cells;
 use foldback::wire::{Identity, Wire};
 
-use crate::network::{Fault, HostMemory, Network, Port, Rng};
+use crate::network::{Fault, HostMemory, Network, Out, Rng};
 use crate::{CALM, CHUNK, GHOSTS, MOST, ROUGH};
 
 const WINDOW: u32 = 256;
@@ -155,7 +155,7 @@ struct Under {
 }
 
 struct Rank {
-    engine: Engine<HostMemory, Port>,
+    engine: Engine<HostMemory, Out>,
     begun: usize,
     under_way: VecDeque<Under>,
     /// Microseconds until which it is away.
@@ -224,7 +224,8 @@ fn ranks(layout: &Layout, network: &Network) -> Vec<Rank> {
             let segment = segment.expect("memory that is shared");
             let leaf = (host.len() > 1).then(|| Leaf::new(segment, local, host.len()));
             let identity = Identity { token: 7, members, me, chunk_bytes: CHUNK as u16 };
-            let wire = || Wire::new(Cells::new(network.memory(me)), network.port(me), identity);
+            let wire =
+                || Wire::new(Cells::new(network.memory(me)), network.ways(&identity), identity);
             let has_shards = Algorithm::has_shards(members.into(), WINDOW.into());
             let place = Place::new(layout.clone(), rank, CHUNK as u16, has_shards);
             let place = place.expect("the rank is on a host");
@@ -329,6 +330,16 @@ fn ranks_that_share_hosts_get_their_answers() {
 fn a_rank_that_has_its_answer_may_be_away() {
     for seed in 1000..1060 {
         run(&Setting { fault: ROUGH, ..drawn(seed) });
+    }
+}
+
+/// The keepers of those who are away answer for them.
+#[test]
+fn so_it_may_while_programs_end() {
+    for seed in 6000u64..6060 {
+        let dead = Rng::new(seed).below(1 << 5);
+        let fault = Fault { crashes: seed % 2, dead: dead | 1, ..ROUGH };
+        run(&Setting { fault, ..drawn(seed) });
     }
 }
 

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0-only */
+/* Whether sense can be made of a frame, whichever way it came. */
+#ifndef FOLDBACK_FRAME_H
+#define FOLDBACK_FRAME_H
+
+#include "intf.h"
+
+#ifndef __always_inline
+#define __always_inline inline __attribute__((always_inline))
+#endif
+
+/* Whether offset and extent of a frame make sense. */
+static __always_inline int fb_part_well_formed(const struct fb_frame *frame)
+{
+	if (frame->kind != FB_KIND_CONTRIBUTION || frame->op != FB_OP_PLACE)
+		return frame->offset == 0 && frame->extent == 0;
+	return frame->offset % 8 == 0 && frame->extent <= FB_CHUNK_BYTES &&
+	       (__u32)frame->offset + frame->length <= frame->extent;
+}
+
+/* Whether nothing is where later versions may have something to say. */
+static __always_inline int fb_reserved_is_zero(const struct fb_frame *frame)
+{
+	return (frame->reserved | frame->reserved_2 | frame->reserved_8) == 0;
+}
+
+/* Whether the fields are in range and agree with each other. */
+static __always_inline int fb_frame_well_formed(const struct fb_frame *frame)
+{
+	return frame->version == FB_WIRE_VERSION && frame->op < FB_OP_COUNT &&
+	       frame->type < FB_TYPE_COUNT && frame->source < FB_MAX_MEMBERS &&
+	       frame->target < FB_MAX_MEMBERS && frame->length <= FB_CHUNK_BYTES &&
+	       frame->length % (1u << (frame->type >> 1)) == 0 && frame->seq != 0 &&
+	       fb_part_well_formed(frame) && fb_reserved_is_zero(frame) &&
+	       (frame->flags == 0 || frame->flags == FB_FLAG_RESULT_TO_ALL ||
+		frame->flags == FB_FLAG_DIRECT);
+}
+
+/* Whether a frame from the wire names members, and may come to this one. */
+static __always_inline int fb_is_for_us(const struct fb_frame *frame, const struct fb_group *group)
+{
+	return frame->source < group->members && frame->target < group->members &&
+	       frame->kind >= FB_KIND_CONTRIBUTION && frame->kind <= FB_KIND_PIECE &&
+	       (frame->kind != FB_KIND_CONTRIBUTION || frame->target == group->self ||
+		frame->flags == FB_FLAG_DIRECT);
+}
+
+#endif

@@ -1,0 +1,94 @@
+//! What the programs do for a group, done in user space: on the same cells, by the same C.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::bindings as b;
+use crate::wire::cells::Memory;
+use crate::wire::{Identity, native};
+
+/// Sends frames to other members, without the programs. Losing one is no error.
+pub trait Datagrams {
+    /// Sends `frame` and `payload` to `member`.
+    fn send(&self, member: u8, frame: &b::fb_frame, payload: &[u8]);
+}
+
+/// Stands in for the programs of one host, for one group.
+///
+/// The programs may be at work at the same time: whatever either of them does under a cell's lock is right for
+/// the other, and a frame that comes twice says nothing new. So nobody has to know which of them is.
+pub struct Deputy<M, D> {
+    group: b::fb_group,
+    memory: M,
+    out: D,
+    counters: Mutex<b::fb_counters>,
+}
+
+impl<M: Memory, D: Datagrams> Deputy<M, D> {
+    /// One that works the cells in `memory`.
+    pub fn new(identity: &Identity, memory: M, out: D) -> Self {
+        let group = b::fb_group {
+            window: memory.window(),
+            chunk_bytes: identity.chunk_bytes,
+            members: identity.members,
+            self_: identity.me,
+            ..Default::default()
+        };
+        Self { group, memory, out, counters: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, b::fb_counters> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has been done so far, as the programs count it.
+    pub fn counters(&self) -> b::fb_counters {
+        *self.lock()
+    }
+
+    /// A frame has come from the member that it names, in a datagram of as many bytes as both have.
+    pub fn take_in(&self, frame: &b::fb_frame, payload: &[u8]) {
+        if native::admits(frame, size_of::<b::fb_frame>() + payload.len(), &self.group) {
+            self.lock().frames_in += 1;
+            self.enter(frame, payload);
+        } else {
+            self.lock().drop_malformed += 1;
+        }
+    }
+
+    /// This host's leader sends a frame. As `fb_let_out()` in `bpf/tc.bpf.h`.
+    pub fn let_out(&self, member: u8, frame: &b::fb_frame, payload: &[u8]) {
+        let direct = u32::from(frame.flags) == b::FB_FLAG_DIRECT;
+        match u32::from(frame.kind) {
+            b::FB_KIND_CONTRIBUTION if direct => {
+                self.enter(frame, payload);
+                self.fan_out(frame, payload);
+            }
+            b::FB_KIND_CONTRIBUTION if frame.target == self.group.self_ => {
+                self.enter(frame, payload);
+            }
+            b::FB_KIND_BROADCAST => self.fan_out(frame, payload),
+            _ => self.send(member, frame, payload),
+        }
+    }
+
+    fn enter(&self, frame: &b::fb_frame, payload: &[u8]) {
+        let mut counters = self.lock();
+        let reply = native::enter(&self.memory, &self.group, &mut counters, frame, payload, true);
+        drop(counters);
+        let payload = &reply.payload[..usize::from(reply.frame.length)];
+        for member in (0..self.group.members).filter(|member| reply.mask >> member & 1 == 1) {
+            self.send(member, &reply.frame, payload);
+        }
+    }
+
+    fn fan_out(&self, frame: &b::fb_frame, payload: &[u8]) {
+        for member in (0..self.group.members).filter(|member| *member != self.group.self_) {
+            self.send(member, frame, payload);
+        }
+    }
+
+    fn send(&self, member: u8, frame: &b::fb_frame, payload: &[u8]) {
+        self.lock().frames_out += 1;
+        self.out.send(member, frame, payload);
+    }
+}

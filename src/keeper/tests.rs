@@ -1,0 +1,278 @@
+//! Keepers over real sockets, on loopback addresses, with programs that are not there.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use super::ways::Ways;
+use super::*;
+use crate::bindings as b;
+use crate::wire::cells::Cells;
+use crate::wire::{Algorithm, Buffers, Fabric, Kind, Transfer, Wire};
+
+const WINDOW: u32 = 256;
+const TOKEN: u64 = 0x1234_5678_9abc_def0;
+/// For hangs alone.
+const MOST: Duration = Duration::from_secs(120);
+
+/// Frames that no program meets.
+struct Nowhere;
+
+impl Fabric for Nowhere {
+    fn send(&mut self, _member: u8, _frame: &fb_frame, _payload: &[u8]) {}
+}
+
+/// What one transfer reads, and writes in its place.
+struct Data(Vec<u8>);
+
+impl Buffers for Data {
+    fn read(&self, range: Range<usize>) -> &[u8] {
+        &self.0[range]
+    }
+
+    fn write(&mut self, at: usize, data: &[u8]) {
+        self.0[at..][..data.len()].copy_from_slice(data);
+    }
+
+    fn result(&self, range: Range<usize>) -> &[u8] {
+        &self.0[range]
+    }
+
+    fn fold(&mut self, _at: usize, _data: &[u8], _op: u8, _element: u8) {
+        unreachable!("only by shards");
+    }
+
+    fn in_place(&self) -> bool {
+        true
+    }
+
+    fn begin_with_own(&mut self, _range: Range<usize>) {}
+
+    fn fold_own(&mut self, _range: Range<usize>, _op: u8, _element: u8) {
+        unreachable!("only by shards");
+    }
+}
+
+/// Cells as the agent hands them over: a file of zeroes.
+fn memory() -> Mapped {
+    static SERIAL: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let serial = SERIAL.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let name = format!("foldback-test-{}-cells-{serial}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .and_then(|file| std::fs::remove_file(&path).map(|()| file))
+        .unwrap();
+    file.set_len((1 + u64::from(WINDOW)) * size_of::<b::fb_cell>() as u64).unwrap();
+    Mapped::new(&OwnedFd::from(file), WINDOW).unwrap()
+}
+
+type TestWire = Wire<Mapped, Ways<Nowhere, Mapped, Peers>, Data>;
+
+/// Members at 127.0.0.1 and on, whose ways are the second alone.
+struct Members {
+    keepers: Keepers,
+    wires: Vec<TestWire>,
+    seats: Vec<Arc<Seat>>,
+    peers: Vec<SocketAddrV4>,
+}
+
+fn address(member: u8) -> Ipv4Addr {
+    Ipv4Addr::new(127, 0, 0, 1 + member)
+}
+
+fn members(count: u8) -> Members {
+    let keepers = Keepers::default();
+    let at = |member| keepers.at(address(member)).unwrap();
+    let peers: Vec<_> =
+        (0..count).map(|member| SocketAddrV4::new(address(member), at(member).port())).collect();
+    let (mut wires, mut seats) = (Vec::new(), Vec::new());
+    for me in 0..count {
+        let chunk_bytes = FB_CHUNK_BYTES as u16;
+        let identity = Identity { token: TOKEN, members: count, me, chunk_bytes };
+        let others = peers.iter().enumerate();
+        let others = others.map(|(member, at)| (member != usize::from(me)).then_some(*at));
+        let memory = memory();
+        let seat = at(me).seat(&identity, others.collect(), memory.clone());
+        seats.push(Arc::clone(&seat));
+        let mut ways = Ways::new(Nowhere);
+        ways.add(seat);
+        wires.push(Wire::new(Cells::new(memory), ways, identity));
+    }
+    Members { keepers, wires, seats, peers }
+}
+
+/// Polls all members until each has its answer.
+fn run(
+    wires: &mut [TestWire],
+    transfer: Transfer,
+    brings: impl Fn(usize) -> Vec<u8>,
+) -> Vec<Vec<u8>> {
+    let begin = Instant::now();
+    for (me, wire) in wires.iter_mut().enumerate() {
+        wire.submit(transfer, Data(brings(me)));
+    }
+    let mut answers = vec![None; wires.len()];
+    while answers.iter().any(Option::is_none) {
+        assert!(begin.elapsed() < MOST, "stuck: {answers:?}");
+        for (wire, answer) in wires.iter_mut().zip(&mut answers) {
+            wire.poll(Instant::now);
+            if let Some(over) = wire.take_over() {
+                *answer = Some(over.buffers.0);
+            }
+        }
+        thread::yield_now();
+    }
+    answers.into_iter().flatten().collect()
+}
+
+#[test]
+fn collectives_go_without_any_program() {
+    for count in [2, 3, 5] {
+        let mut members = members(count);
+        for round in 0..50u8 {
+            let (op, element) = (b::FB_OP_SUM as u8, b::FB_TYPE_U8 as u8);
+            let want: u8 = (0..count).map(|member| member + round).sum();
+            for by in [Algorithm::Star, Algorithm::Direct] {
+                let bytes = 1 + usize::from(round) * 61;
+                let fold = Transfer::new(Kind::FoldToAll, op, element, bytes).by(by);
+                let got = run(&mut members.wires, fold, |me| vec![me as u8 + round; bytes]);
+                assert!(got.iter().flatten().all(|byte| *byte == want), "{by:?}, {got:?}");
+            }
+            let root = round % count;
+            let cast = Transfer::new(Kind::Broadcast(root), 0, 0, 100);
+            let got = run(&mut members.wires, cast, |me| vec![me as u8; 100]);
+            assert!(got.iter().flatten().all(|byte| *byte == root), "{got:?}");
+        }
+        assert!(members.wires.iter().all(|wire| wire.fabric.rescued() > 0));
+    }
+}
+
+/// Whoever is not the socket of the member's own keeper, at its address or elsewhere, with the token or not.
+#[test]
+fn a_stranger_is_not_listened_to() {
+    let members = members(2);
+    let to = members.peers[0];
+    let frame = fb_frame {
+        magic: b::FB_WIRE_MAGIC,
+        version: b::FB_WIRE_VERSION as u8,
+        kind: b::FB_KIND_BROADCAST as u8,
+        token: TOKEN,
+        seq: 1,
+        source: 1,
+        target: 1,
+        ..Default::default()
+    };
+    let frame = crate::wire::sealed(frame, &[]);
+    // SAFETY: a frame is FRAME bytes without holes (bpf/wire.h).
+    let bytes = unsafe { std::slice::from_raw_parts((&raw const frame).cast::<u8>(), FRAME) };
+    for from in [address(1), address(0), address(7)] {
+        let socket = UdpSocket::bind(SocketAddrV4::new(from, 0)).unwrap();
+        for cut in [0, 1, FRAME - 1, FRAME] {
+            socket.send_to(&bytes[..cut], to).unwrap();
+        }
+    }
+    // What its keeper says comes, and comes behind all that.
+    members.seats[1].let_out(0, &frame, &[]);
+    let begin = Instant::now();
+    while members.seats[0].counters().deposited == 0 {
+        assert!(begin.elapsed() < MOST, "{:?}", members.seats[0].counters());
+        thread::yield_now();
+    }
+    assert_eq!(members.seats[0].counters().frames_in, 1);
+}
+
+#[test]
+fn a_group_that_is_gone_has_no_seat() {
+    let members = members(2);
+    let keeper = members.keepers.at(address(0)).unwrap();
+    assert_eq!(keeper.seats().values().filter(|seated| seated.seat.strong_count() > 0).count(), 1);
+    drop((members.wires, members.seats));
+    assert_eq!(keeper.seats().values().filter(|seated| seated.seat.strong_count() > 0).count(), 0);
+}
+
+#[test]
+fn an_address_has_one_keeper() {
+    let keepers = Keepers::default();
+    let first = keepers.at(Ipv4Addr::LOCALHOST).unwrap();
+    assert!(Arc::ptr_eq(&first, &keepers.at(Ipv4Addr::LOCALHOST).unwrap()));
+    assert!(!Arc::ptr_eq(&first, &keepers.at(Ipv4Addr::new(127, 0, 0, 2)).unwrap()));
+    assert!(keepers.at(Ipv4Addr::new(192, 0, 2, 1)).is_err(), "not ours");
+}
+
+/// Counts the frames that it is to send.
+#[derive(Clone, Default)]
+struct Counted(Arc<std::sync::atomic::AtomicU32>);
+
+impl Counted {
+    fn take(&self) -> u32 {
+        self.0.swap(0, std::sync::atomic::Ordering::Relaxed)
+    }
+
+    fn add(&self) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+impl Fabric for Counted {
+    fn send(&mut self, _member: u8, _frame: &fb_frame, _payload: &[u8]) {
+        self.add();
+    }
+}
+
+impl Datagrams for Counted {
+    fn send(&self, _member: u8, _frame: &fb_frame, _payload: &[u8]) {
+        self.add();
+    }
+}
+
+#[test]
+fn frames_take_both_ways_while_the_programs_are_in_doubt() {
+    let chunk_bytes = FB_CHUNK_BYTES as u16;
+    let identity = Identity { token: TOKEN, members: 2, me: 0, chunk_bytes };
+    let (first, second) = (Counted::default(), Counted::default());
+    let deputy = Arc::new(Deputy::new(&identity, memory(), second.clone()));
+    let mut ways = Ways::new(first.clone());
+    let pull = fb_frame { kind: b::FB_KIND_PULL as u8, ..Default::default() };
+    let sent = |ways: &mut Ways<Counted, Mapped, Counted>| {
+        ways.send(1, &pull, &[]);
+        (first.take(), second.take())
+    };
+    let in_vain = |ways: &mut Ways<Counted, Mapped, Counted>, times| {
+        (0..times).for_each(|_| ways.in_vain());
+    };
+    in_vain(&mut ways, 10);
+    assert_eq!(sent(&mut ways), (1, 0), "there is no second way yet");
+    ways.add(Arc::clone(&deputy));
+    ways.moved();
+    in_vain(&mut ways, 2);
+    assert_eq!(sent(&mut ways), (1, 0), "too early");
+    in_vain(&mut ways, 1);
+    assert_eq!(sent(&mut ways), (1, 1));
+    ways.moved();
+    assert_eq!(sent(&mut ways), (1, 0), "it came by itself: somebody was late");
+
+    in_vain(&mut ways, 3);
+    let word = |seq| {
+        let kind = b::FB_KIND_BROADCAST as u8;
+        let (magic, version) = (b::FB_WIRE_MAGIC, b::FB_WIRE_VERSION as u8);
+        let frame =
+            fb_frame { magic, version, kind, token: TOKEN, seq, source: 1, target: 1, ..pull };
+        deputy.take_in(&crate::wire::sealed(frame, &[]), &[]);
+    };
+    for seq in 1..=20 {
+        word(seq);
+        ways.moved();
+        assert_eq!(sent(&mut ways), (1, 1), "rescued");
+    }
+    assert_eq!(ways.rescued(), 20);
+    for _ in 1..64 {
+        ways.moved();
+        assert_eq!(sent(&mut ways), (1, 1));
+    }
+    ways.moved();
+    assert_eq!(sent(&mut ways), (1, 0), "the programs are back");
+}

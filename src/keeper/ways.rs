@@ -1,0 +1,114 @@
+//! Which ways a leader's frames take: by the programs, and, while those are in doubt, by the second transport
+//! as well.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::deputy::{Datagrams, Deputy};
+use crate::bindings::{self as b, fb_frame};
+use crate::wire::Fabric;
+use crate::wire::cells::Memory;
+
+/// Times that a leader asks in vain, by the programs alone, before it takes both ways: 2, 4 and 8 ms.
+const IN_VAIN: u32 = 3;
+/// Chunks rescued in one time of doubt after which there is something to say: where frames are lost now and
+/// then, one may be.
+const WORTH_A_WARNING: u64 = 16;
+/// Steps forward that were the programs' own, one after the other, until these are trusted again.
+const TRUSTED_AFTER: u32 = 64;
+
+/// A process says it once, whatever the number of its groups.
+static WARNED: AtomicBool = AtomicBool::new(false);
+
+/// The ways out of one member: `A` by the programs, the deputy without them.
+pub struct Ways<A, M, D> {
+    first: A,
+    second: Option<Arc<Deputy<M, D>>>,
+    /// Frames take both ways.
+    doubt: bool,
+    /// Times asked in vain, one after the other.
+    in_vain: u32,
+    /// What the deputy had rescued when the doubt began, and at the last look; and looks since that changed.
+    before: u64,
+    rescued: u64,
+    clean: u32,
+}
+
+impl<A, M: Memory, D: Datagrams> Ways<A, M, D> {
+    /// Ways out, by the programs alone so far.
+    pub fn new(first: A) -> Self {
+        Self { first, second: None, doubt: false, in_vain: 0, before: 0, rescued: 0, clean: 0 }
+    }
+
+    /// Adds the second way: when the programs have been found to work, or nobody would notice that they do not.
+    pub fn add(&mut self, second: Arc<Deputy<M, D>>) {
+        self.second = Some(second);
+    }
+
+    /// Chunks that came to their end here by the second way.
+    pub fn rescued(&self) -> u64 {
+        self.second.as_ref().map_or(0, |deputy| rescued(&deputy.counters()))
+    }
+
+    #[cold]
+    fn look(&mut self) {
+        let rescued = self.rescued();
+        if rescued == self.rescued {
+            self.clean += 1;
+            // Who was slow, and not lost, is no reason for doubt.
+            self.doubt = self.rescued > 0 && self.clean < TRUSTED_AFTER;
+            return;
+        }
+        (self.rescued, self.clean) = (rescued, 0);
+        if rescued - self.before >= WORTH_A_WARNING && !WARNED.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "frames do not come through by the kernel's programs any more: going on by ordinary sockets, \
+                 which is slower. Is `foldback agent` running on every host, and its UDP port open?"
+            );
+        }
+    }
+}
+
+/// A chunk is there when its result, a broadcast or a piece is deposited, or its last contribution folded.
+fn rescued(counters: &b::fb_counters) -> u64 {
+    counters.deposited + counters.chunks_completed
+}
+
+impl<A: Fabric, M: Memory, D: Datagrams> Fabric for Ways<A, M, D> {
+    #[inline]
+    fn send(&mut self, member: u8, frame: &fb_frame, payload: &[u8]) {
+        self.first.send(member, frame, payload);
+        if self.doubt
+            && let Some(deputy) = &self.second
+        {
+            deputy.let_out(member, frame, payload);
+        }
+    }
+
+    fn send_many(&mut self, member: u8, frames: &[(fb_frame, &[u8])]) {
+        self.first.send_many(member, frames);
+        if self.doubt
+            && let Some(deputy) = &self.second
+        {
+            frames.iter().for_each(|(frame, payload)| deputy.let_out(member, frame, payload));
+        }
+    }
+
+    fn in_vain(&mut self) {
+        self.in_vain += 1;
+        if self.in_vain >= IN_VAIN && self.second.is_some() {
+            if !std::mem::replace(&mut self.doubt, true) {
+                self.before = self.rescued;
+            }
+            self.clean = 0;
+        }
+    }
+
+    #[inline]
+    fn moved(&mut self) {
+        self.in_vain = 0;
+        if self.doubt {
+            self.look();
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The protocol of the programs, run by this process (`bpf/native.c`).
+#![allow(unsafe_code)]
+
+use super::cells::Memory;
+use crate::bindings as b;
+
+/// Whether a frame that came in a datagram of `bytes` bytes, from the member that it names, is to be taken
+/// in by this host.
+pub fn admits(frame: &b::fb_frame, bytes: usize, group: &b::fb_group) -> bool {
+    // SAFETY: reads both.
+    unsafe { b::fb_native_admits(frame, bytes as u64, group) != 0 }
+}
+
+/// Sees to the cell of `frame` as a hook would, which `can_send` if it is TC. Panics unless the payload is as
+/// long as the frame says, and the group is of the memory's window.
+pub fn enter<M: Memory>(
+    memory: &M,
+    group: &b::fb_group,
+    counters: &mut b::fb_counters,
+    frame: &b::fb_frame,
+    payload: &[u8],
+    can_send: bool,
+) -> b::fb_native_reply {
+    assert!(payload.len() == usize::from(frame.length) && frame.length <= b::FB_CHUNK_BYTES as u16);
+    assert_eq!(group.window, memory.window());
+    let index = 1 + (frame.seq & u64::from(group.window - 1)) as usize;
+    let mut reply = std::mem::MaybeUninit::<b::fb_native_reply>::zeroed();
+    // SAFETY: the memory has 1 + window elements (contract of `Memory`), which are changed under the cell's
+    // lock, or by one word, as the programs do; the reply is plain integers.
+    unsafe {
+        b::fb_native_cell(
+            frame,
+            payload.as_ptr().cast(),
+            group,
+            memory.base().cast(),
+            memory.base().add(index),
+            counters,
+            i32::from(can_send),
+            reply.as_mut_ptr(),
+        );
+        reply.assume_init()
+    }
+}
