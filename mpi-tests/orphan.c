@@ -4,7 +4,7 @@
  * was under way goes on, and all answers are right.
  *
  * First where it is hardest: a rank that has passed a collective, and now waits in a receive for a
- * rank that has not.
+ * rank that has not. What was taken away may come back later (--until).
  */
 #include <mpi.h>
 #include <stdlib.h>
@@ -14,17 +14,21 @@
 
 enum { MOST = 1024 };
 
-static long calls = 400, seed = 1;
-static const char *command = "true";
+static long calls = 400, seed = 1, dup;
+static const char *command = "true", *until;
 
 static const struct option_spec options[] = {
     {"--command", OPTION_TEXT, &command, "that rank 0 runs when all ranks have begun"},
     {"--calls", OPTION_NUMBER, &calls, "collectives after that (400)"},
+    {"--until", OPTION_TEXT, &until,
+     "command that every rank runs then until it succeeds, and before as many calls again"},
+    {"--dup", OPTION_FLAG, &dup, "then make these on a new communicator"},
     {"--seed", OPTION_NUMBER, &seed, "of their choice (1)"},
     {0},
 };
 
 static long mine[MOST], result[MOST * 64];
+static MPI_Comm comm = MPI_COMM_WORLD;
 
 static void expect(const char *what, long call, long got, long want)
 {
@@ -97,27 +101,36 @@ static void one(long call)
 		mine[i] = call + world_rank;
 	switch (random_below(&random, 5)) {
 	case 0:
-		MPI_Allreduce(mine, result, count, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+		MPI_Allreduce(mine, result, count, MPI_LONG, MPI_SUM, comm);
 		for (int i = 0; i < count; i++)
 			expect("Allreduce", call, result[i], sum_of(call));
 		break;
 	case 1:
-		MPI_Reduce(mine, result, count, MPI_LONG, MPI_SUM, root, MPI_COMM_WORLD);
+		MPI_Reduce(mine, result, count, MPI_LONG, MPI_SUM, root, comm);
 		for (int i = 0; i < count && world_rank == root; i++)
 			expect("Reduce", call, result[i], sum_of(call));
 		break;
 	case 2:
-		MPI_Bcast(mine, count, MPI_LONG, root, MPI_COMM_WORLD);
+		MPI_Bcast(mine, count, MPI_LONG, root, comm);
 		for (int i = 0; i < count; i++)
 			expect("Bcast", call, mine[i], call + root);
 		break;
 	case 3:
-		MPI_Allgather(mine, 4, MPI_LONG, result, 4, MPI_LONG, MPI_COMM_WORLD);
+		MPI_Allgather(mine, 4, MPI_LONG, result, 4, MPI_LONG, comm);
 		for (int rank = 0; rank < world_size; rank++)
 			expect("Allgather", call, result[4 * rank + 3], call + rank);
 		break;
 	default:
-		MPI_Barrier(MPI_COMM_WORLD);
+		MPI_Barrier(comm);
+	}
+}
+
+static void all(void)
+{
+	for (long call = 0; call < calls; call++) {
+		if (call % 50 == 0)
+			watch(PATIENCE, "calls from %ld on, seed %ld", call, seed);
+		one(call);
 	}
 }
 
@@ -133,10 +146,17 @@ int main(int argc, char **argv)
 	left_by_the_root();
 	left_by_a_contributor();
 	started_and_left();
-	for (long call = 0; call < calls; call++) {
-		if (call % 50 == 0)
-			watch(PATIENCE, "calls from %ld on, seed %ld", call, seed);
-		one(call);
+	all();
+	if (until) {
+		watch(PATIENCE, "%s", until);
+		while (system(until))
+			sleep_ms(50);
+		watch(PATIENCE, "a new communicator");
+		if (dup)
+			MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+		all();
+		if (dup)
+			MPI_Comm_free(&comm);
 	}
 	watch(PATIENCE, "MPI_Finalize");
 	say("orphan: OK, %ld calls, %d ranks", calls, world_size);

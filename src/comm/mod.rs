@@ -9,10 +9,12 @@ mod table;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::bindings::FB_OP_BOR;
 use crate::config::Shared;
 use crate::group::Group;
 use crate::route::router::Setting;
 use crate::route::{Reason, Router};
+use crate::setup::Context;
 
 pub use complete::{complete, fold_words, out_of_step};
 use pool::Pool;
@@ -23,7 +25,14 @@ pub struct Folding {
     pub group: Group,
     /// The ways of blocking collectives, as far as they are measured.
     pub router: Router,
+    /// Blocking calls since all ranks looked whether the group's programs are there.
+    calls: u32,
 }
+
+/// Blocking calls from one such look to the next.
+const LOOK_EVERY: u32 = 1024;
+/// Eligible calls until it is tried again to make a group in place of one that has lost its programs.
+const AGAIN_AFTER: u32 = 10_000;
 
 impl Folding {
     /// A group in which nothing has been measured.
@@ -35,7 +44,23 @@ impl Folding {
             has_shards: place.has_shards,
             algorithm: shared.algorithm,
         });
-        Self { group, router }
+        Self { group, router, calls: 0 }
+    }
+
+    /// To be asked at each blocking call: whether the group has lost its programs on some host. Now and then a
+    /// fold, by which all ranks know.
+    #[inline]
+    pub fn is_lost(&mut self, context: &Context<'_>) -> bool {
+        self.calls += 1;
+        self.calls >= LOOK_EVERY && self.look(context)
+    }
+
+    #[cold]
+    fn look(&mut self, context: &Context<'_>) -> bool {
+        self.calls = 0;
+        let mut lost = [u64::from(self.group.has_lost_programs())];
+        fold_words(context, &mut self.group, FB_OP_BOR, &mut lost);
+        lost[0] != 0
     }
 }
 
@@ -48,6 +73,8 @@ pub struct Communicator {
     declined: OnceLock<Reason>,
     /// Eligible calls so far, until it has a group.
     calls: AtomicU32,
+    /// How many of these there must be, each time, if it has had a group before; else all that is tried is once.
+    again: Option<u32>,
     /// Groups of its persistent collectives.
     pool: Pool,
     /// `None`: not set up (yet).
@@ -70,6 +97,7 @@ impl Communicator {
             size,
             declined: declined.map_or_else(OnceLock::new, OnceLock::from),
             calls: AtomicU32::new(0),
+            again: None,
             pool: Pool::default(),
             folding: Mutex::new(folding),
         }
@@ -113,10 +141,14 @@ impl Communicator {
         let mut folding = self.folding();
         if folding.is_none() {
             let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-            if calls < setup_calls {
+            if calls < self.again.unwrap_or(setup_calls) {
                 return Err(Reason::NotYet);
             }
             *folding = set_up();
+            if folding.is_none() && self.again.is_some() {
+                self.calls.store(0, Ordering::Relaxed);
+                return Err(Reason::NotYet);
+            }
             if folding.is_none() {
                 return Err(self.decline(Reason::NoGroup));
             }

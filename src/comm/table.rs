@@ -5,7 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use super::retired::Retired;
-use super::{Communicator, Folding};
+use super::{AGAIN_AFTER, Communicator, Folding};
 use crate::config::Config;
 use crate::mpi::Mpi;
 use crate::mpi::lifetime::Ended;
@@ -91,6 +91,24 @@ impl Communicators {
     pub fn drain(&self) -> Vec<Arc<Communicator>> {
         let all: Vec<_> = self.write().drain().map(|(_, communicator)| communicator).collect();
         all.into_iter().flat_map(Communicator::close).collect()
+    }
+
+    /// Sees `comm` as a new communicator, whose group has lost its programs: with a new group, or, if that
+    /// cannot be made now, none for a while. Whatever is under way in the old one goes on there. Collective.
+    pub fn renew(
+        &self,
+        context: &Context<'_>,
+        comm: Handle,
+        old: &Communicator,
+    ) -> Arc<Communicator> {
+        log::info!("a group anew, since some host has lost its programs");
+        let place = (old.rank, old.size);
+        let mut new = Communicator::new(place, None, self.set_up(context, comm));
+        new.again = Some(AGAIN_AFTER);
+        let new = Arc::new(new);
+        let old = self.write().insert(comm, Arc::clone(&new));
+        self.retired.add(old.into_iter().flat_map(Communicator::close));
+        new
     }
 
     /// A new group of `comm`, if it can have one. Collective.

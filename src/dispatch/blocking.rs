@@ -23,6 +23,12 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Passed> {
     let set_up = || process.communicators.set_up(&context, comm);
     let mut guard = communicator.folding_or(config.shared.setup_calls, set_up)?;
     let folding = guard.as_mut().ok_or(Reason::NoGroup)?;
+    if folding.is_lost(&context) {
+        drop(guard);
+        let communicator = process.communicators.renew(&context, comm, communicator);
+        // SAFETY: as demanded of this function.
+        return unsafe { run(Judged { communicator, ..judged }) };
+    }
     let case = judged.case();
     let fit = fit(case, &mut folding.group.engine.place)?;
     let mut route = None;
@@ -64,7 +70,7 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Passed> {
 /// what they have measured.
 fn choose(judged: &Judged<'_>, folding: &mut Folding) -> (ClassId, Step) {
     let Judged { process, running, config, call, admitted, .. } = judged;
-    let Folding { group, router } = folding;
+    let Folding { group, router, .. } = folding;
     let collective = call.collective;
     let bytes = router::bytes_in_all(collective, admitted.bytes, group.engine.place.layout.ranks());
     let id = ClassId::new(collective, bytes);

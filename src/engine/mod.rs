@@ -157,9 +157,9 @@ impl<M: Memory, F: Fabric> Engine<M, F> {
         self.wire.as_mut().is_none_or(|wire| wire.farewell(now))
     }
 
-    /// The way out of this rank's frames, on a leader.
-    pub fn fabric(&self) -> Option<&F> {
-        self.wire.as_ref().map(|wire| &wire.fabric)
+    /// The wire of this rank's host, on its leader.
+    pub fn wire(&self) -> Option<&Wire<M, F, Raw>> {
+        self.wire.as_ref()
     }
 
     /// Times this rank asked for something again.

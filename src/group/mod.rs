@@ -25,12 +25,32 @@ pub struct Group {
     pub engine: Engine<Mapped, GroupWays>,
     /// Present in the leader of each host.
     member: Option<Member>,
+    /// Chunks started, and rescued, when [`Group::has_lost_programs`] was asked last.
+    seen: (u64, u64),
 }
+
+/// Chunks rescued from one look to the next, at least, for a group to be made anew.
+const WORTH_A_NEW_GROUP: u64 = 16;
 
 impl Group {
     /// One in which nothing is under way.
     pub fn new(engine: Engine<Mapped, GroupWays>, member: Option<Member>) -> Self {
-        Self { engine, member }
+        Self { engine, member, seen: (0, 0) }
+    }
+
+    /// Chunks that came to their end here by the second transport, if this rank leads.
+    fn rescued(&self) -> u64 {
+        self.engine.wire().map_or(0, |wire| wire.fabric.rescued())
+    }
+
+    /// Whether the second transport has had to bring much of what went through the group since this was asked
+    /// last: the programs are gone, and more than frames are lost.
+    pub fn has_lost_programs(&mut self) -> bool {
+        let Some(started) = self.engine.wire().map(Wire::started) else { return false };
+        let rescued = self.rescued();
+        let [chunks, saved] = [started - self.seen.0, rescued - self.seen.1];
+        self.seen = (started, rescued);
+        saved >= WORTH_A_NEW_GROUP && saved > chunks / 8
     }
 
     /// What the kernel of this host did for the group, if this rank leads.
@@ -43,7 +63,7 @@ impl Group {
             hook: member.hook.to_string(),
             groups: 1,
             asked_again: self.engine.asked(),
-            rescued: self.engine.fabric().map_or(0, Ways::rescued),
+            rescued: self.rescued(),
             kernel,
         })
     }

@@ -171,6 +171,11 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         &self.identity
     }
 
+    /// Numbers of the sequence that have been given out.
+    pub fn started(&self) -> u64 {
+        self.next_seq - 1
+    }
+
     /// Announces this member to all others, who learn its MAC address from the frame.
     pub fn hello(&mut self) {
         for member in 0..self.identity.members {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::harness::{FOLDBACK, Job, Mpi, command, succeed, turn, wait};
+use crate::harness::{FOLDBACK, Job, Mpi, Outcome, Scratch, command, succeed, turn, wait};
 
 pub const HOSTS: u32 = 3;
 pub const NOBODY: &str = "65534";
@@ -26,15 +26,7 @@ impl Served {
         up.args(["--lives-with", &std::process::id().to_string()]);
         succeed(&mut up, SOON);
         let mut served = Self { name, agents: Vec::new() };
-        for host in 0..HOSTS {
-            let agent = served
-                .on(host)
-                .args([FOLDBACK, "agent"])
-                .stdin(Stdio::null())
-                .spawn()
-                .expect("the agent starts");
-            served.agents.push(agent);
-        }
+        served.agents = (0..HOSTS).map(|host| served.start_agent(host)).collect();
         for host in 0..HOSTS {
             served.await_agent(host);
         }
@@ -46,6 +38,25 @@ impl Served {
         let mut command = command(FOLDBACK);
         command.args(["lab", "exec", "--name", &self.name, &format!("h{host}"), "--"]);
         command
+    }
+
+    fn start_agent(&self, host: u32) -> Child {
+        let mut agent = self.on(host);
+        agent.args([FOLDBACK, "agent"]).stdin(Stdio::null());
+        agent.spawn().expect("the agent starts")
+    }
+
+    /// Starts agents anew where they end, until `over` says so.
+    fn restart_agents(&mut self, over: impl Fn() -> bool) {
+        while !over() {
+            for host in 0..HOSTS {
+                let agent = &mut self.agents[host as usize];
+                if agent.try_wait().expect("the agent can be waited for").is_some() {
+                    self.agents[host as usize] = self.start_agent(host);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// A command that sends a signal to the agents of these hosts.
@@ -66,14 +77,21 @@ impl Served {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
+
+    fn end_agents(&mut self) {
+        for agent in &mut self.agents {
+            // One that has ended already is not there to be told.
+            if agent.try_wait().is_ok_and(|status| status.is_none()) {
+                let _ = kill(Pid::from_raw(agent.id() as i32), Signal::SIGTERM);
+            }
+            let _ = wait(agent, Duration::from_secs(10));
+        }
+    }
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
-        for agent in &mut self.agents {
-            let _ = kill(Pid::from_raw(agent.id() as i32), Signal::SIGTERM);
-            let _ = wait(agent, Duration::from_secs(10));
-        }
+        self.end_agents();
         let _ = command(FOLDBACK).args(["lab", "down", "--name", &self.name]).status();
     }
 }
@@ -137,4 +155,70 @@ fn a_job_outlives_its_agents() {
         assert!(outcome.stderr.contains("going on by ordinary sockets"), "{}", outcome.stderr);
         assert!(outcome.rescued() > 0, "{:#}", outcome.stats);
     }
+}
+
+/// Runs `orphan`, whose rank 0 kills all agents, each of which is then started anew; returns what came of the job.
+fn outlive_an_upgrade(mpi: Mpi, arguments: &[&str]) -> Outcome {
+    let mut served = Served::new();
+    let kill = served.signal("KILL", 0..3);
+    let name = served.name.clone();
+    let answers = format!("{FOLDBACK} status >/dev/null 2>&1");
+    let outcome = std::thread::scope(|scope| {
+        let job = scope.spawn(|| {
+            let all = [&["--command", &kill, "--until", &answers], arguments].concat();
+            Job::new(mpi, HOSTS).option(&["--name", &name]).run("orphan", &all)
+        });
+        // Here, since the agents are told to end when the thread that starts them does.
+        served.restart_agents(|| job.is_finished());
+        job.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    outcome.assert_prints("orphan: OK");
+    assert!(outcome.rescued() > 0, "{:#}", outcome.stats);
+    // The kernels have folded for the new agents: what was counted for the first ones is gone with them.
+    outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
+    outcome
+}
+
+#[test]
+fn a_new_agent_serves_new_communicators() {
+    let _turn = turn();
+    outlive_an_upgrade(Mpi::Open, &["--dup", "--calls", "400"]);
+}
+
+/// After 1,024 calls, that is, when all ranks look whether any of their hosts has lost its programs.
+#[test]
+fn a_new_agent_serves_old_communicators() {
+    let _turn = turn();
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        let outcome = outlive_an_upgrade(mpi, &["--calls", "900"]);
+        assert!(outcome.stderr.contains("a group anew"), "{}", outcome.stderr);
+    }
+}
+
+/// Nobody brings the agents back, and no rank may be one itself: what is slower than MPI goes to MPI.
+#[test]
+fn a_job_without_agents_returns_to_mpi() {
+    let _turn = turn();
+    let mut served = Served::new();
+    let (wanted, name) = (Scratch::new("wanted"), served.name.clone());
+    let wait = format!(
+        "touch {}; while {FOLDBACK} status >/dev/null 2>&1; do sleep 0.05; done",
+        wanted.path().display()
+    );
+    let outcome = std::thread::scope(|scope| {
+        let job = scope.spawn(|| {
+            Job::new(Mpi::Open, HOSTS)
+                .option(&["--name", &name, "--as-user", NOBODY])
+                .readable_by_all()
+                .run("orphan", &["--command", &wait, "--calls", "2500"])
+        });
+        while !wanted.path().exists() && !job.is_finished() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        served.end_agents();
+        job.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    outcome.assert_prints("orphan: OK");
+    assert!(outcome.calls_for("group not set up yet") > 0, "{:#}", outcome.stats);
+    assert!(outcome.calls("Allreduce", "fold") > 0, "{:#}", outcome.stats);
 }
