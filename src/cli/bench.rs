@@ -10,6 +10,7 @@ mod latency;
 mod limits;
 mod machine;
 mod measure;
+mod mode;
 mod osu;
 mod osu_report;
 mod osu_table;

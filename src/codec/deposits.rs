@@ -6,7 +6,7 @@
 
 use std::ffi::c_int;
 
-use super::finish::SUCCESS;
+use super::SUCCESS;
 use crate::leaf::fold::fold;
 use crate::mpi::Mpi;
 use crate::plan::Deposits;

@@ -4,13 +4,10 @@
 
 use std::ffi::c_int;
 
-use super::{deposits, keys};
+use super::{SUCCESS, deposits, keys};
 use crate::call::Elements;
 use crate::mpi::Mpi;
 use crate::plan::{Finish, Piece};
-
-/// What MPI returns for success.
-pub const SUCCESS: c_int = 0;
 
 /// Does it, with what lies from `from` on. Returns what MPI is to return.
 ///

@@ -5,5 +5,9 @@ mod finish;
 mod keys;
 mod staging;
 
-pub use finish::SUCCESS;
+use std::ffi::c_int;
+
 pub use staging::{Prepared, prepare};
+
+/// What MPI returns for success.
+pub const SUCCESS: c_int = 0;

@@ -7,7 +7,8 @@
 
 use std::ffi::c_int;
 
-use super::finish::{SUCCESS, bring};
+use super::SUCCESS;
+use super::finish::bring;
 use super::keys;
 use crate::call::Elements;
 use crate::engine::Job;

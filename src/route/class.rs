@@ -9,7 +9,7 @@
 //!
 //! Counted in calls and decided by agreed sums, so that all ranks do the same at the same call.
 
-use super::router::{ORDER, WAYS, Way};
+use super::way::{ORDER, WAYS, Way};
 
 /// Calls before the first trial.
 const WARM: u32 = 16;

@@ -18,10 +18,12 @@ pub mod judge;
 mod reason;
 mod refusal;
 pub mod router;
+mod way;
 
 pub use admit::{Admitted, admit};
 pub use class::Step;
 pub use facts::Facts;
 pub use judge::{Ends, judge};
 pub use reason::{Left, Reason, Refused};
-pub use router::{ClassId, RouteLine, Router, Way};
+pub use router::{ClassId, RouteLine, Router};
+pub use way::Way;

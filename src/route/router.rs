@@ -11,42 +11,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::class::Class;
+use super::way::{ORDER, Way};
 use crate::bindings as b;
 use crate::call::{COLLECTIVES, Collective};
 use crate::wire::Algorithm;
-
-/// A way that a call can go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Way {
-    Fold(Algorithm),
-    /// By the real MPI.
-    Mpi,
-}
-
-/// Number of ways; their order in sums and statistics.
-pub const WAYS: usize = 4;
-pub(super) const ORDER: [Way; WAYS] = [
-    Way::Fold(Algorithm::Star),
-    Way::Fold(Algorithm::Direct),
-    Way::Fold(Algorithm::Shards),
-    Way::Mpi,
-];
-
-impl Way {
-    pub(super) fn index(self) -> usize {
-        ORDER.iter().position(|way| *way == self).unwrap_or(WAYS - 1)
-    }
-
-    /// As it stands in the statistics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fold(Algorithm::Star) => "star",
-            Self::Fold(Algorithm::Direct) => "direct",
-            Self::Fold(Algorithm::Shards) => "shards",
-            Self::Mpi => "mpi",
-        }
-    }
-}
 
 /// What is known of a group that matters here, alike on all its ranks.
 #[derive(Clone, Copy, Debug)]

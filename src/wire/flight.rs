@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::buffers::Buffers;
 use super::cells::Memory;
 use super::check::sealed;
-use super::shards::Stripe;
+use super::stripe::Stripe;
 use super::{Algorithm, Fabric, IN_FLIGHT, Kind, Mismatch, Part, Transfer, Wire};
 use crate::bindings as b;
 

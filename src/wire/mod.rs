@@ -23,6 +23,7 @@ mod mismatch;
 pub mod native;
 mod shards;
 pub mod socket;
+mod stripe;
 mod transfer;
 
 pub use buffers::Buffers;
@@ -77,7 +78,7 @@ pub enum Algorithm {
 impl Algorithm {
     /// Whether groups of so many members have what [`Algorithm::Shards`] needs of the window.
     pub fn has_shards(members: usize, window: u64) -> bool {
-        shards::serves(members, window)
+        stripe::serves(members, window)
     }
 
     /// Two members send as many frames either way, so they take the shorter one. With more, `Star`:

@@ -11,88 +11,13 @@
 //! Pieces are not posted: who sends them waits for the broadcast that they end in, keeps them until
 //! then, and sends them again when it asks for that.
 
-use std::ops::Range;
-
 use super::cells::Memory;
 use super::check::sealed;
 use super::flight::{Awaited, Coming, Flights};
+use super::stripe::{Stripe, in_flight};
 use super::transfer::Transfer;
 use super::{Buffers, Fabric, Mismatch, Wire};
 use crate::bindings as b;
-
-/// Chunks of a transfer that are under way together, and where they are in the group's sequence: first
-/// the pieces, by source and row, then the broadcasts, in the order of the message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stripe {
-    /// Its first number in the sequence.
-    base: u64,
-    /// Its first chunk, in the transfer, and how many there are.
-    first: usize,
-    chunks: usize,
-    /// Chunks of a shard; the last shards may have fewer, or none.
-    rows: usize,
-    members: usize,
-    /// Whose the pieces are; `None`: everyone's.
-    root: Option<u8>,
-    /// The least that those whose pieces have come say they have released.
-    pub(super) consumed: u64,
-}
-
-impl Stripe {
-    /// Rows that a stripe has at most: two stripes may be under way. 0: the window is too small.
-    fn most_rows(members: usize, window: u64) -> usize {
-        (in_flight(window) as usize / (4 * members)).min(b::FB_MOST_FRAMES as usize)
-    }
-
-    /// The stripe that begins with chunk `first` of so many.
-    fn new(base: u64, first: usize, of: usize, members: usize, window: u64) -> Self {
-        let chunks = (of - first).min(members * Self::most_rows(members, window));
-        let rows = chunks.div_ceil(members);
-        Self { base, first, chunks, rows, members, root: None, consumed: u64::MAX }
-    }
-
-    fn pieces(&self) -> u64 {
-        let sources = if self.root.is_some() { 1 } else { self.members };
-        (sources * self.rows) as u64
-    }
-
-    /// How much of the sequence it takes.
-    fn numbers(&self) -> u64 {
-        self.pieces() + (self.members * self.rows) as u64
-    }
-
-    fn piece(&self, source: u8, row: usize) -> u64 {
-        let source = if self.root.is_some() { 0 } else { usize::from(source) };
-        self.base + (source * self.rows + row) as u64
-    }
-
-    fn broadcast(&self, chunk: usize) -> u64 {
-        self.base + self.pieces() + (chunk - self.first) as u64
-    }
-
-    /// Chunks of the transfer that `member` is to broadcast.
-    fn shard(&self, member: u8) -> Range<usize> {
-        let end = self.first + self.chunks;
-        let start = (self.first + usize::from(member) * self.rows).min(end);
-        start..(start + self.rows).min(end)
-    }
-
-    /// Who broadcasts a chunk.
-    fn owner(&self, chunk: usize) -> u8 {
-        ((chunk - self.first) / self.rows) as u8
-    }
-}
-
-/// Numbers of the sequence that stripes may have under way: a quarter of the window, as
-/// docs/protocol.md wants it.
-fn in_flight(window: u64) -> u64 {
-    window / 4
-}
-
-/// Whether groups of so many members can go by shards.
-pub(super) fn serves(members: usize, window: u64) -> bool {
-    Stripe::most_rows(members, window) > 0
-}
 
 impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     /// The stripe that the transfer goes on with.
@@ -277,36 +202,5 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     fn is_first_missing(&self, stripe: &Stripe, chunk: usize) -> bool {
         let before = stripe.shard(stripe.owner(chunk)).start..chunk;
         before.into_iter().all(|chunk| self.cells.is_ready(stripe.broadcast(chunk)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Every number of a stripe names one thing, and every chunk has one owner.
-    #[test]
-    fn stripes_divide_a_message() {
-        for (members, chunks, window) in
-            [(2, 47, 1024), (3, 1, 256), (8, 46, 1024), (64, 200, 1024), (5, 1000, 4096)]
-        {
-            let (mut base, mut first) = (1, 0);
-            while first < chunks {
-                let stripe = Stripe::new(base, first, chunks, members, window);
-                assert!(stripe.numbers() <= window / 4 && stripe.chunks > 0, "{stripe:?}");
-                let mut numbers = Vec::new();
-                for member in 0..members as u8 {
-                    numbers.extend((0..stripe.rows).map(|row| stripe.piece(member, row)));
-                }
-                for chunk in first..first + stripe.chunks {
-                    assert!(stripe.shard(stripe.owner(chunk)).contains(&chunk), "{stripe:?}");
-                    numbers.push(stripe.broadcast(chunk));
-                }
-                assert!(numbers.is_sorted_by(|a, b| a < b), "{stripe:?}");
-                assert!(*numbers.last().unwrap() < base + stripe.numbers());
-                (base, first) = (base + stripe.numbers(), first + stripe.chunks);
-            }
-        }
-        assert!(serves(64, 1024) && !serves(64, 256));
     }
 }

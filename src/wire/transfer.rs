@@ -1,6 +1,6 @@
 //! What is to be transferred on the wire: one collective, or a part of one, in terms of members.
 
-use super::{Algorithm, shards};
+use super::{Algorithm, stripe};
 use crate::bindings as b;
 
 /// What a transfer does. `root` is a member.
@@ -98,7 +98,7 @@ impl Transfer {
         self.algorithm == Algorithm::Shards
             && matches!(self.kind, Kind::FoldToAll | Kind::Broadcast(_))
             && self.bytes > 0
-            && shards::serves(usize::from(members), window)
+            && stripe::serves(usize::from(members), window)
     }
 
     pub(super) fn chunks(&self, chunk_bytes: usize) -> usize {

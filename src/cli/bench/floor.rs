@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 use super::arena::Arena;
-use super::measure::{Bench, Folded, Job, Mode};
+use super::measure::{Bench, Folded, Job};
+use super::mode::Mode;
 use super::pingpong;
-use super::report::microseconds;
+use super::samples::microseconds;
 use super::samples::{Of, Samples, median};
 use super::setting::{Setting, comments, program};
 use super::{latency, samples};

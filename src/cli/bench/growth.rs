@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::latency::{Point, Way};
-use super::report::microseconds;
+use super::samples::microseconds;
 
 /// Fewer numbers of hosts say nothing: two lie on every curve.
 const LEAST: usize = 3;

@@ -1,6 +1,6 @@
 //! What the latency program's numbers come to.
 
-use super::measure::Mode;
+use super::mode::Mode;
 use super::samples::{Samples, Subject, median};
 
 pub const COLLECTIVES: &[&str] = &[

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::latency::Point;
+use super::samples::largest_buffer;
 
 /// Where foldback stops paying, for one collective and number of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,16 +42,6 @@ impl Reach {
             Self::Never => 0,
             Self::To(bytes) | Self::Beyond(bytes) => bytes,
         }
-    }
-}
-
-/// A message of the program as `FOLDBACK_MAX_BYTES` counts it: what everyone gets of it, which in
-/// gathers is everyone's part, and so it is in scans and Alltoall, which are made of gathers.
-pub fn largest_buffer(collective: &str, bytes: u64, ranks: u64) -> u64 {
-    match collective {
-        "allgather" | "allgatherv" | "gather" | "scatter" | "scan" | "exscan" => bytes * ranks,
-        "alltoall" => bytes * ranks * ranks,
-        _ => bytes,
     }
 }
 

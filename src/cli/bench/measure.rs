@@ -1,41 +1,15 @@
 //! One run of a program that measures.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use super::arena::Arena;
+use super::mode::Mode;
 use super::setting::Setting;
 use crate::lab::launch::Mpi;
-
-/// Whether foldback is preloaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mode {
-    Mpi,
-    Foldback,
-}
-
-impl Mode {
-    /// In tables for other tools.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Mpi => "mpi",
-            Self::Foldback => "foldback",
-        }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Mpi => "without",
-            Self::Foldback => "with foldback",
-        })
-    }
-}
 
 /// What is alike in all runs.
 pub struct Bench<'a> {

@@ -10,7 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::arena::Arena;
 use super::charts;
-use super::measure::{Bench, Folded, Job, Mode};
+use super::measure::{Bench, Folded, Job};
+use super::mode::Mode;
 use super::osu_report::{self, Point};
 use super::osu_table::{self, Table};
 use super::setting::{Setting, comments};

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::charts::{Compared, Rounds};
-use super::measure::Mode;
-use super::report::microseconds;
+use super::mode::Mode;
+use super::samples::microseconds;
 
 /// A program, an MPI, a number of hosts and a size: both ways, over all rounds.
 #[derive(Clone, Debug)]

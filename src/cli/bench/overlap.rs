@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::measure::Mode;
-use super::report::microseconds;
+use super::mode::Mode;
+use super::samples::microseconds;
 use super::samples::{Samples, Subject};
 
 pub const COLLECTIVES: &[&str] = &[

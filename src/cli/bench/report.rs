@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::chart::{capitalised, readable_bytes};
 use super::latency::{Point, Way};
+use super::samples::microseconds;
 use super::{growth, limits};
 
 /// The summary, for other tools.
@@ -176,15 +177,6 @@ pub fn conclusion(points: &[Point]) -> Option<String> {
         )
     };
     Some(format!("{gain} {rest}"))
-}
-
-/// Three digits or so.
-pub fn microseconds(value: f64) -> String {
-    match value {
-        v if v < 10.0 => format!("{v:.2}"),
-        v if v < 100.0 => format!("{v:.1}"),
-        v => format!("{v:.0}"),
-    }
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use anyhow::{Context, Result, ensure};
 
-use super::limits::largest_buffer;
-use super::measure::{Folded, Mode};
+use super::measure::Folded;
+use super::mode::Mode;
 use crate::lab::launch::Mpi;
 
 /// The columns that every program prints first. `calls` is what each rank called in all, untimed
@@ -213,6 +213,25 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     let upper = values.len() / 2;
     let lower = values.len().checked_sub(1)? / 2;
     Some((values[lower] + values[upper]) / 2.0)
+}
+
+/// A message of the program as `FOLDBACK_MAX_BYTES` counts it: what everyone gets of it, which in
+/// gathers is everyone's part, and so it is in scans and Alltoall, which are made of gathers.
+pub fn largest_buffer(collective: &str, bytes: u64, ranks: u64) -> u64 {
+    match collective {
+        "allgather" | "allgatherv" | "gather" | "scatter" | "scan" | "exscan" => bytes * ranks,
+        "alltoall" => bytes * ranks * ranks,
+        _ => bytes,
+    }
+}
+
+/// Three digits or so.
+pub fn microseconds(value: f64) -> String {
+    match value {
+        v if v < 10.0 => format!("{v:.2}"),
+        v if v < 100.0 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
+    }
 }
 
 #[cfg(test)]

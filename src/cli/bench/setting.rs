@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::machine;
-use super::measure::Mode;
+use super::mode::Mode;
 use crate::lab::launch::Mpi;
 use crate::lab::settings::{Rate, Settings};
 use crate::progress::Progress;
