@@ -75,3 +75,15 @@ fn a_slow_link_only_takes_longer() {
     outcome.assert_prints("conformance: 300 calls ok");
     outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
 }
+
+/// Of one host, with collectives under way, its MPI's own messages among what is lost.
+#[test]
+fn a_link_may_be_down_for_a_while() {
+    let _turn = turn();
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        let outcome = Job::new(mpi, 3)
+            .run("orphan", &["--command", "ip link set eth0 down; sleep 2; ip link set eth0 up"]);
+        outcome.assert_prints("orphan: OK");
+        outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
+    }
+}
