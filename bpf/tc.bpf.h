@@ -71,18 +71,22 @@ static __always_inline __u16 fb_fold_sum(__u32 sum)
  *
  * Source MAC and IP are this host's: a bridge drops a frame that claims to come from behind the
  * port it leaves by.
+ *
+ * Global, not static: the verifier then walks its turns once, not on every path that leads here.
  */
-static __noinline int fb_send(struct __sk_buff *skb, struct fb_headers *headers,
-			      const struct fb_group *group, __u64 mask,
-			      struct fb_counters *counters)
+int fb_send(struct __sk_buff *skb, struct fb_headers *headers, const struct fb_group *group,
+	    __u64 mask, struct fb_counters *counters)
 {
-	__u32 base = fb_ip_sum(&headers->ip);
-	/* Segmentation fills in UDP checksums, beginning with that of the pseudo-header, RFC 768.
-	 */
-	__u32 pseudo = skb->gso_size ? fb_pseudo_sum(headers) : 0;
-	__u32 frames = fb_frames_of(skb);
+	__u32 base, pseudo, frames;
 	int pending = 0;
 
+	if (!headers || !group || !counters)
+		return 0;
+	base = fb_ip_sum(&headers->ip);
+	/* Segmentation fills in UDP checksums, beginning with that of the pseudo-header, RFC 768.
+	 */
+	pseudo = skb->gso_size ? fb_pseudo_sum(headers) : 0;
+	frames = fb_frames_of(skb);
 	skb->mark = FB_MARK;
 	for (int i = 0; i < FB_MAX_MEMBERS; i++) {
 		if (!(mask >> i & 1))

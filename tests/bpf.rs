@@ -34,5 +34,7 @@ mod star;
 mod super_frame;
 #[path = "bpf/truncated.rs"]
 mod truncated;
+#[path = "bpf/verifier.rs"]
+mod verifier;
 #[path = "bpf/xdp.rs"]
 mod xdp;

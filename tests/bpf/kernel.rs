@@ -9,7 +9,7 @@ use foldback::bindings as b;
 use foldback::bindings::skeleton::FoldbackSkelBuilder;
 use libbpf_rs::libbpf_sys::{
     BPF_F_INNER_MAP, BPF_F_MMAPABLE, BPF_F_XDP_HAS_FRAGS, bpf_map_create_opts,
-    bpf_prog_test_run_opts, bpf_test_run_opts,
+    bpf_obj_get_info_by_fd, bpf_prog_info, bpf_prog_test_run_opts, bpf_test_run_opts,
 };
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ProgramType};
@@ -78,6 +78,27 @@ impl Kernel {
         SHARED.get_or_init(Self::load)
     }
 
+    fn program(&self, hook: Hook) -> &OwnedFd {
+        match hook {
+            Hook::Ingress => &self.ingress,
+            Hook::Egress => &self.egress,
+            Hook::Xdp => &self.xdp,
+        }
+    }
+
+    /// Instructions that the verifier went through when the program was loaded (Linux 5.16).
+    pub fn verified(&self, hook: Hook) -> u32 {
+        let mut info = bpf_prog_info::default();
+        let mut bytes = size_of_val(&info) as u32;
+        let program = self.program(hook).as_raw_fd();
+        // SAFETY: `info` has room for as many bytes as are said, is all zeroes, and outlives the call; the
+        // program's descriptor is open.
+        let result =
+            unsafe { bpf_obj_get_info_by_fd(program, (&raw mut info).cast(), &raw mut bytes) };
+        assert_eq!(result, 0, "asking about {hook:?}");
+        info.verified_insns
+    }
+
     /// Runs a program on a packet that is on an interface of this thread's network namespace.
     pub fn run(&self, hook: Hook, packet: &[u8], interface: u32, mark: u32) -> Verdict {
         self.run_segmented(hook, packet, interface, mark, None)
@@ -92,11 +113,7 @@ impl Kernel {
         mark: u32,
         segments: Option<(u32, u32)>,
     ) -> Verdict {
-        let program = match hook {
-            Hook::Ingress => &self.ingress,
-            Hook::Egress => &self.egress,
-            Hook::Xdp => &self.xdp,
-        };
+        let program = self.program(hook);
         let mut out = vec![0_u8; 4096];
         let mut context = [0_u32; SK_BUFF_WORDS];
         (context[SK_BUFF_MARK], context[SK_BUFF_IFINDEX]) = (mark, interface);
