@@ -23,5 +23,7 @@ mod harness;
 mod programs;
 #[path = "mpi/router.rs"]
 mod router;
+#[path = "mpi/sockets.rs"]
+mod sockets;
 #[path = "mpi/spies.rs"]
 mod spies;

@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub window: u32,
     /// How folds to all go; `None`: as is best for the group.
     pub algorithm: Option<Algorithm>,
+    /// `FOLDBACK_HOOK=none` clears it: ordinary sockets alone carry frames, and no agent is asked.
+    pub programs: bool,
 }
 
 /// Settings of one process.
@@ -118,6 +120,7 @@ impl Default for Config {
                 setup_calls: 100,
                 window: 1024,
                 algorithm: None,
+                programs: true,
             },
             stats: None,
             report: Report::Off,
@@ -228,6 +231,7 @@ mod tests {
             ("FOLDBACK_NET", "10.0.0.0/33"),
             ("FOLDBACK_SETUP_TIMEOUT", "-1"),
             ("FOLDBACK_PROBE_TIMEOUT", "0"),
+            ("FOLDBACK_HOOK", "sink"),
         ] {
             let error = read(name, value).unwrap_err();
             assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");

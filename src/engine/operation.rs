@@ -203,6 +203,7 @@ impl Operation {
     ///
     /// # Safety
     /// What [`Job`] says of its pointers.
+    #[inline]
     pub unsafe fn submit<M: Memory, F: Fabric>(
         &mut self,
         place: &Place,

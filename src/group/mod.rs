@@ -53,35 +53,51 @@ impl Group {
         saved >= WORTH_A_NEW_GROUP && saved > chunks / 8
     }
 
-    /// What the kernel of this host did for the group, if this rank leads.
+    /// What was done on this host for the group, by the kernel if it has programs, if this rank leads.
     pub fn report(&self) -> Option<HostLine> {
         let member = self.member.as_ref()?;
-        let kernel = member.client.counters(member.slot).map(|c| named(&c)).unwrap_or_default();
+        let counters = match &member.served {
+            Some(served) => served.client.counters(served.slot).ok(),
+            None => self.engine.wire().map(|wire| wire.fabric.counters()),
+        };
         Some(HostLine {
             host: member.host.clone(),
             interface: member.interface.clone(),
-            hook: member.hook.to_string(),
+            hook: member.hook(),
             groups: 1,
             asked_again: self.engine.asked(),
             rescued: self.rescued(),
-            kernel,
+            kernel: counters.map(|counters| named(&counters)).unwrap_or_default(),
         })
     }
 }
 
-/// This host as a member of a group, which the agent has made; gone when its leader drops it.
+/// This host as a member of a group.
 pub struct Member {
-    /// Where the group was made, and will be destroyed.
-    pub client: Arc<Client>,
-    pub slot: u32,
-    /// What takes frames in.
-    pub hook: Hook,
+    /// `None`: without programs.
+    pub served: Option<Served>,
     pub interface: String,
     /// Name of this host, for people.
     pub host: String,
 }
 
-impl Drop for Member {
+impl Member {
+    /// What takes frames in, for people.
+    pub fn hook(&self) -> String {
+        self.served.as_ref().map_or_else(|| "none".into(), |served| served.hook.to_string())
+    }
+}
+
+/// A group that the agent has made, gone when its leader drops it.
+pub struct Served {
+    /// Where the group was made, and will be destroyed.
+    pub client: Arc<Client>,
+    pub slot: u32,
+    /// What takes frames in.
+    pub hook: Hook,
+}
+
+impl Drop for Served {
     fn drop(&mut self) {
         if let Err(error) = self.client.destroy_group(self.slot) {
             log::debug!("destroying group {}: {error}", self.slot);

@@ -10,6 +10,9 @@ use crate::wire::{Identity, native};
 pub trait Datagrams {
     /// Sends `frame` and `payload` to `member`.
     fn send(&self, member: u8, frame: &b::fb_frame, payload: &[u8]);
+
+    /// Has what came for this process taken in, now, if nobody else does.
+    fn take_in(&self) {}
 }
 
 /// Stands in for the programs of one host, for one group.
@@ -43,6 +46,11 @@ impl<M: Memory, D: Datagrams> Deputy<M, D> {
     /// What has been done so far, as the programs count it.
     pub fn counters(&self) -> b::fb_counters {
         *self.lock()
+    }
+
+    /// Has what came for this process taken in, now.
+    pub fn poll(&self) {
+        self.out.take_in();
     }
 
     /// A frame has come from the member that it names, in a datagram of as many bytes as both have.

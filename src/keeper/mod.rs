@@ -5,6 +5,10 @@
 //! has asked in vain sends by this way too ([`ways`]), and nobody has to agree on it. A *keeper*, a thread that
 //! sleeps in its socket, takes in what comes to this process by this way: so a rank is answered for while it
 //! computes, or sits in a receive of the MPI's.
+//!
+//! A group may also have no programs at all (`FOLDBACK_HOOK=none`), which takes no privilege. Then a rank that
+//! waits receives for itself, since waking the keeper for every frame costs more than all else, and the
+//! keeper sleeps meanwhile.
 #![allow(unsafe_code)]
 
 pub mod deputy;
@@ -13,10 +17,13 @@ pub mod ways;
 use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow};
 
 use crate::bindings::{FB_CHUNK_BYTES, FB_FRAME_BYTES, fb_frame};
@@ -30,6 +37,10 @@ const FRAME: usize = FB_FRAME_BYTES as usize;
 const MOST: usize = FRAME + FB_CHUNK_BYTES as usize;
 /// Frames that may wait for the keeper: a window of them, as far as the system allows.
 const RECEIVE_BUFFER: i32 = 4 << 20;
+/// Datagrams that are taken in at once, at most: a rank has its own call to see to.
+const AT_ONCE: usize = 64;
+/// How long the keeper leaves the socket to the ranks, as long as they look into it.
+const AWAY: Duration = Duration::from_millis(1);
 /// Pause after an error of the socket's, lest it come in a loop.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -45,6 +56,8 @@ pub struct Keeper {
     socket: UdpSocket,
     port: u16,
     seats: Mutex<HashMap<u64, Seated>>,
+    /// How often ranks have looked into the socket.
+    looks: AtomicU32,
 }
 
 struct Seated {
@@ -88,8 +101,9 @@ impl Keeper {
     fn new(address: Ipv4Addr) -> io::Result<Self> {
         let socket = UdpSocket::bind(SocketAddrV4::new(address, 0))?;
         sockopt::set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER)?;
+        socket.set_nonblocking(true)?;
         let port = socket.local_addr()?.port();
-        Ok(Self { socket, port, seats: Mutex::default() })
+        Ok(Self { socket, port, seats: Mutex::default(), looks: AtomicU32::new(0) })
     }
 
     /// The port of its socket, which peers are to be told.
@@ -128,18 +142,39 @@ impl Keeper {
 
     /// Takes in what comes, as long as the process lives.
     fn keep(&self) {
-        /// A datagram, with the frame where it can be read as one.
-        #[repr(C, align(8))]
-        struct Datagram([u8; MOST + 1]);
-        let mut datagram = Datagram([0; MOST + 1]);
+        let mut looks = 0;
         loop {
+            let now = self.looks.load(Ordering::Relaxed);
+            if now != looks {
+                looks = now;
+                thread::sleep(AWAY);
+                continue;
+            }
+            let mut sockets = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            let _ = poll(&mut sockets, PollTimeout::NONE);
+            if self.take_in().is_err() {
+                thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    /// Takes in what has come, in place of the keeper, which sleeps as long as somebody does.
+    fn look(&self) {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        // An error is a lost frame; the keeper meets it too, and pauses.
+        let _ = self.take_in();
+    }
+
+    /// Takes in what has come, or a good deal of it.
+    fn take_in(&self) -> io::Result<()> {
+        let mut datagram = Datagram([0; MOST + 1]);
+        for _ in 0..AT_ONCE {
             let (bytes, from) = match self.socket.recv_from(&mut datagram.0) {
                 Ok((bytes, SocketAddr::V4(from))) => (bytes, from),
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                    thread::sleep(PAUSE);
-                    continue;
-                }
-                _ => continue,
+                Ok(_) => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
             };
             let Some((frame, payload)) = datagram.0[..bytes].split_at_checked(FRAME) else {
                 continue;
@@ -150,8 +185,13 @@ impl Keeper {
                 seat.take_in(&frame, payload);
             }
         }
+        Ok(())
     }
 }
+
+/// Room for a datagram, with the frame where it can be read as one.
+#[repr(C, align(8))]
+struct Datagram([u8; MOST + 1]);
 
 impl Datagrams for Peers {
     fn send(&self, member: u8, frame: &fb_frame, payload: &[u8]) {
@@ -165,6 +205,10 @@ impl Datagrams for Peers {
         datagram[FRAME..bytes].copy_from_slice(payload);
         // A failure is a lost frame, which is legal. Who would block waits for no one.
         let _ = self.keeper.socket.send_to(&datagram[..bytes], *to);
+    }
+
+    fn take_in(&self) {
+        self.keeper.look();
     }
 }
 

@@ -84,7 +84,8 @@ fn address(member: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, 1 + member)
 }
 
-fn members(count: u8) -> Members {
+/// `ways` makes the ways out of a member of the second one.
+fn members_by(count: u8, ways: impl Fn(Arc<Seat>) -> Ways<Nowhere, Mapped, Peers>) -> Members {
     let keepers = Keepers::default();
     let at = |member| keepers.at(address(member)).unwrap();
     let peers: Vec<_> =
@@ -98,11 +99,18 @@ fn members(count: u8) -> Members {
         let memory = memory();
         let seat = at(me).seat(&identity, others.collect(), memory.clone());
         seats.push(Arc::clone(&seat));
-        let mut ways = Ways::new(Nowhere);
-        ways.add(seat);
-        wires.push(Wire::new(Cells::new(memory), ways, identity));
+        wires.push(Wire::new(Cells::new(memory), ways(seat), identity));
     }
     Members { keepers, wires, seats, peers }
+}
+
+/// With programs that are not there.
+fn members(count: u8) -> Members {
+    members_by(count, |seat| {
+        let mut ways = Ways::new(Nowhere);
+        ways.add(seat);
+        ways
+    })
 }
 
 /// Polls all members until each has its answer.
@@ -130,24 +138,56 @@ fn run(
 }
 
 #[test]
-fn collectives_go_without_any_program() {
+fn collectives_outlive_their_programs() {
     for count in [2, 3, 5] {
         let mut members = members(count);
-        for round in 0..50u8 {
-            let (op, element) = (b::FB_OP_SUM as u8, b::FB_TYPE_U8 as u8);
-            let want: u8 = (0..count).map(|member| member + round).sum();
-            for by in [Algorithm::Star, Algorithm::Direct] {
-                let bytes = 1 + usize::from(round) * 61;
-                let fold = Transfer::new(Kind::FoldToAll, op, element, bytes).by(by);
-                let got = run(&mut members.wires, fold, |me| vec![me as u8 + round; bytes]);
-                assert!(got.iter().flatten().all(|byte| *byte == want), "{by:?}, {got:?}");
-            }
-            let root = round % count;
-            let cast = Transfer::new(Kind::Broadcast(root), 0, 0, 100);
-            let got = run(&mut members.wires, cast, |me| vec![me as u8; 100]);
-            assert!(got.iter().flatten().all(|byte| *byte == root), "{got:?}");
-        }
+        collectives_go(count, &mut members);
         assert!(members.wires.iter().all(|wire| wire.fabric.rescued() > 0));
+    }
+}
+
+#[test]
+fn collectives_go_where_there_are_no_programs() {
+    for count in [2, 3, 5] {
+        let mut members = members_by(count, Ways::without_programs);
+        collectives_go(count, &mut members);
+        for wire in &members.wires {
+            assert!(!wire.fabric.has_programs() && wire.fabric.counters().frames_out > 0);
+            assert_eq!(wire.fabric.rescued(), 0, "there is nothing to be rescued from");
+        }
+    }
+}
+
+/// Whoever waits takes in what comes; nobody else has to be woken for it.
+#[test]
+fn a_rank_that_waits_receives_for_itself() {
+    let mut members = members_by(2, Ways::without_programs);
+    let keeper = members.keepers.at(address(0)).unwrap();
+    let before = keeper.looks.load(Ordering::Relaxed);
+    members.wires[0].fabric.take_in();
+    assert_ne!(keeper.looks.load(Ordering::Relaxed), before);
+    // With programs the keeper is enough.
+    let mut with = Ways::new(Nowhere);
+    with.add(Arc::clone(&members.seats[0]));
+    let before = keeper.looks.load(Ordering::Relaxed);
+    with.take_in();
+    assert_eq!(keeper.looks.load(Ordering::Relaxed), before);
+}
+
+fn collectives_go(count: u8, members: &mut Members) {
+    for round in 0..50u8 {
+        let (op, element) = (b::FB_OP_SUM as u8, b::FB_TYPE_U8 as u8);
+        let want: u8 = (0..count).map(|member| member + round).sum();
+        for by in [Algorithm::Star, Algorithm::Direct] {
+            let bytes = 1 + usize::from(round) * 61;
+            let fold = Transfer::new(Kind::FoldToAll, op, element, bytes).by(by);
+            let got = run(&mut members.wires, fold, |me| vec![me as u8 + round; bytes]);
+            assert!(got.iter().flatten().all(|byte| *byte == want), "{by:?}, {got:?}");
+        }
+        let root = round % count;
+        let cast = Transfer::new(Kind::Broadcast(root), 0, 0, 100);
+        let got = run(&mut members.wires, cast, |me| vec![me as u8; 100]);
+        assert!(got.iter().flatten().all(|byte| *byte == root), "{got:?}");
     }
 }
 

@@ -1,5 +1,5 @@
 //! Which ways a leader's frames take: by the programs, and, while those are in doubt, by the second transport
-//! as well.
+//! as well; or by that alone, where there are no programs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,9 +22,10 @@ static WARNED: AtomicBool = AtomicBool::new(false);
 
 /// The ways out of one member: `A` by the programs, the deputy without them.
 pub struct Ways<A, M, D> {
-    first: A,
+    /// `None`: there are no programs.
+    first: Option<A>,
     second: Option<Arc<Deputy<M, D>>>,
-    /// Frames take both ways.
+    /// Frames take the second way.
     doubt: bool,
     /// Times asked in vain, one after the other.
     in_vain: u32,
@@ -35,9 +36,24 @@ pub struct Ways<A, M, D> {
 }
 
 impl<A, M: Memory, D: Datagrams> Ways<A, M, D> {
+    fn over(first: Option<A>, second: Option<Arc<Deputy<M, D>>>) -> Self {
+        let doubt = first.is_none();
+        Self { first, second, doubt, in_vain: 0, before: 0, rescued: 0, clean: 0 }
+    }
+
     /// Ways out, by the programs alone so far.
     pub fn new(first: A) -> Self {
-        Self { first, second: None, doubt: false, in_vain: 0, before: 0, rescued: 0, clean: 0 }
+        Self::over(Some(first), None)
+    }
+
+    /// The second way alone.
+    pub fn without_programs(second: Arc<Deputy<M, D>>) -> Self {
+        Self::over(None, Some(second))
+    }
+
+    /// Whether there are programs, well or not.
+    pub fn has_programs(&self) -> bool {
+        self.first.is_some()
     }
 
     /// Adds the second way: when the programs have been found to work, or nobody would notice that they do not.
@@ -45,13 +61,37 @@ impl<A, M: Memory, D: Datagrams> Ways<A, M, D> {
         self.second = Some(second);
     }
 
-    /// Chunks that came to their end here by the second way.
+    /// Chunks that came to their end here by the second way, though there are programs.
     pub fn rescued(&self) -> u64 {
-        self.second.as_ref().map_or(0, |deputy| rescued(&deputy.counters()))
+        let second = self.second.as_ref().filter(|_| self.first.is_some());
+        second.map_or(0, |deputy| rescued(&deputy.counters()))
+    }
+
+    /// What the deputy did in place of the programs, as they count it.
+    pub fn counters(&self) -> b::fb_counters {
+        self.second.as_ref().map(|deputy| deputy.counters()).unwrap_or_default()
+    }
+
+    /// Away from the way of frames that programs bring.
+    #[inline(never)]
+    fn receive(&self) {
+        if let Some(deputy) = &self.second {
+            deputy.poll();
+        }
+    }
+
+    #[inline(never)]
+    fn send_second(&self, member: u8, frame: &fb_frame, payload: &[u8]) {
+        if let Some(deputy) = &self.second {
+            deputy.let_out(member, frame, payload);
+        }
     }
 
     #[cold]
     fn look(&mut self) {
+        if self.first.is_none() {
+            return;
+        }
         let rescued = self.rescued();
         if rescued == self.rescued {
             self.clean += 1;
@@ -77,20 +117,28 @@ fn rescued(counters: &b::fb_counters) -> u64 {
 impl<A: Fabric, M: Memory, D: Datagrams> Fabric for Ways<A, M, D> {
     #[inline]
     fn send(&mut self, member: u8, frame: &fb_frame, payload: &[u8]) {
-        self.first.send(member, frame, payload);
-        if self.doubt
-            && let Some(deputy) = &self.second
-        {
-            deputy.let_out(member, frame, payload);
+        if let Some(first) = &mut self.first {
+            first.send(member, frame, payload);
+        }
+        if self.doubt {
+            self.send_second(member, frame, payload);
         }
     }
 
     fn send_many(&mut self, member: u8, frames: &[(fb_frame, &[u8])]) {
-        self.first.send_many(member, frames);
-        if self.doubt
-            && let Some(deputy) = &self.second
-        {
-            frames.iter().for_each(|(frame, payload)| deputy.let_out(member, frame, payload));
+        if let Some(first) = &mut self.first {
+            first.send_many(member, frames);
+        }
+        if self.doubt {
+            frames.iter().for_each(|(frame, payload)| self.send_second(member, frame, payload));
+        }
+    }
+
+    /// Where there are programs, the keeper is enough: it is there for when they are not.
+    #[inline]
+    fn take_in(&mut self) {
+        if self.first.is_none() {
+            self.receive();
         }
     }
 

@@ -49,6 +49,14 @@ pub fn addresses(wanted: Option<Network>) -> Vec<Network> {
     found.into_iter().map(|(_, network)| network).take(MOST_ADDRESSES).collect()
 }
 
+/// Name of the interface that has an address.
+pub fn interface_at(address: Ipv4Addr) -> Option<String> {
+    let has = |a: nix::sys::socket::SockaddrStorage| Some(a.as_sockaddr_in()?.ip() == address);
+    let mut all = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    let found = all.find(|interface| interface.address.and_then(has) == Some(true));
+    found.map(|interface| interface.interface_name)
+}
+
 /// Interface of the default route.
 fn default_interface() -> Option<String> {
     let routes = std::fs::read_to_string("/proc/net/route").ok()?;

@@ -9,17 +9,46 @@ use super::{Context, hosts};
 use crate::agent::{Client, GroupSpec};
 use crate::bindings::{FB_OP_BOR, FB_TYPE_U8};
 use crate::engine::Raw;
-use crate::group::{GroupWire, Member};
-use crate::keeper::Keeper;
+use crate::group::{GroupWire, Member, Served};
 use crate::keeper::ways::Ways;
+use crate::keeper::{Keeper, Seat};
 use crate::wait::Waiter;
 use crate::wire::cells::{Cells, Mapped};
 use crate::wire::{Algorithm, Identity, Kind, Transfer, Wire};
 
+/// What a leader has for a group, beside what it offers the others.
+#[derive(Default)]
+pub struct Means {
+    /// This host's agent, if there is one.
+    pub client: Option<Arc<Client>>,
+    /// This process's own.
+    pub keeper: Option<Arc<Keeper>>,
+    /// Where the ranks of this host meet.
+    pub meeting: Option<super::meet::Host>,
+}
+
+impl Means {
+    /// Makes this host a member of the group, whose members have their keepers at `ports`.
+    pub fn join(
+        &self,
+        context: &Context<'_>,
+        identity: &Identity,
+        members: &[Ipv4Addr],
+        ports: &[Option<u16>],
+        window: u32,
+    ) -> Result<(GroupWire, Member), Trouble> {
+        match (&self.client, &self.keeper) {
+            (Some(client), _) => by_agent(context, client, identity, members, window),
+            (None, Some(keeper)) => by_keeper(keeper, identity, members, ports, window),
+            (None, None) => Err(Trouble::Group("neither programs nor sockets".into())),
+        }
+    }
+}
+
 /// Has the agent make this host a member of the group.
-pub fn join(
+fn by_agent(
     context: &Context<'_>,
-    client: Arc<Client>,
+    client: &Arc<Client>,
     identity: &Identity,
     members: &[Ipv4Addr],
     window: u32,
@@ -42,36 +71,69 @@ pub fn join(
         Trouble::Group(error.to_string())
     })?;
     let member = Member {
-        client,
-        slot: group.slot,
-        hook: group.hook,
+        served: Some(Served { client: Arc::clone(client), slot: group.slot, hook: group.hook }),
         interface: group.interface,
         host: hosts::host_name(),
     };
-    let ways = Ways::new(sockets);
-    Ok((Wire::new(Cells::new(memory), ways, *identity), member))
+    Ok((Wire::new(Cells::new(memory), Ways::new(sockets), *identity), member))
 }
 
-/// Gives a member its second way, to the keepers of those that have one, by their ports.
+/// Makes this host a member without programs.
+fn by_keeper(
+    keeper: &Arc<Keeper>,
+    identity: &Identity,
+    members: &[Ipv4Addr],
+    ports: &[Option<u16>],
+    window: u32,
+) -> Result<(GroupWire, Member), Trouble> {
+    let memory = Mapped::own(window).map_err(|error| Trouble::Group(error.to_string()))?;
+    let seat = seat(keeper, identity, members, ports, memory.clone());
+    let own = members[usize::from(identity.me)];
+    let interface = hosts::interface_at(own).unwrap_or_else(|| own.to_string());
+    let member = Member { served: None, interface, host: hosts::host_name() };
+    Ok((Wire::new(Cells::new(memory), Ways::without_programs(seat), *identity), member))
+}
+
+/// Takes a seat in the keeper, with those of the members that have one, by their ports.
+fn seat(
+    keeper: &Arc<Keeper>,
+    identity: &Identity,
+    members: &[Ipv4Addr],
+    ports: &[Option<u16>],
+    memory: Mapped,
+) -> Arc<Seat> {
+    let peer = |(member, port): (usize, &Option<u16>)| {
+        let port = port.filter(|_| member != usize::from(identity.me))?;
+        Some(SocketAddrV4::new(members[member], port))
+    };
+    keeper.seat(identity, ports.iter().enumerate().map(peer).collect(), memory)
+}
+
+/// Gives a member with programs its second way.
 pub fn add_second_way(
     wire: &mut GroupWire,
     keeper: &Arc<Keeper>,
     members: &[Ipv4Addr],
     ports: &[Option<u16>],
 ) {
-    let identity = *wire.identity();
-    let peer = |(member, port): (usize, &Option<u16>)| {
-        let port = port.filter(|_| member != usize::from(identity.me))?;
-        Some(SocketAddrV4::new(members[member], port))
-    };
-    let peers = ports.iter().enumerate().map(peer).collect();
-    wire.fabric.add(keeper.seat(&identity, peers, wire.cells.memory().clone()));
+    if wire.fabric.has_programs() {
+        let memory = wire.cells.memory().clone();
+        wire.fabric.add(seat(keeper, wire.identity(), members, ports, memory));
+    }
 }
 
-/// Sends HELLOs until everyone's have come, then folds once at every aggregator.
+/// Says HELLO, which is for programs to learn from.
+pub fn greet(wire: &mut GroupWire) {
+    if wire.fabric.has_programs() {
+        wire.hello();
+    }
+}
+
+/// Sends HELLOs until everyone's have come, if there are programs, then folds once at every aggregator.
 pub fn try_out(
     context: &Context<'_>,
     (wire, member): &mut (GroupWire, Member),
+    port: u16,
     patience: Duration,
 ) -> Result<(), Trouble> {
     let begin = Instant::now();
@@ -79,20 +141,20 @@ pub fn try_out(
         Err(Trouble::Silence {
             missing,
             seconds: patience.as_secs(),
-            hook: member.hook.to_string(),
+            hook: member.hook(),
             interface: member.interface.clone(),
-            port: member.client.welcome().port,
+            port,
         })
     };
     let mut waiter = Waiter::new(context.mpi, context.nothing);
     let mut next_hello = begin;
-    while !wire.heard_all() {
+    while wire.fabric.has_programs() && !wire.heard_all() {
         let now = Instant::now();
         if now - begin > patience {
             return late(Missing::Hello);
         }
         if now >= next_hello {
-            wire.hello();
+            greet(wire);
             next_hello = now + Duration::from_millis(5);
         }
         waiter.turn();
@@ -112,7 +174,7 @@ pub fn try_out(
             return late(Missing::Fold);
         }
         if Instant::now() >= next_hello {
-            wire.hello();
+            greet(wire);
             next_hello = Instant::now() + Duration::from_millis(5);
         }
         waiter.turn();

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::agent::{SocketAddress, Versions};
-use crate::bindings::FB_MAX_MEMBERS;
+use crate::bindings::{FB_CHUNK_BYTES, FB_MAX_MEMBERS};
 use crate::config::{Config, Network, Shared};
 use crate::engine::Engine;
 use crate::group::Group;
@@ -39,7 +39,7 @@ use crate::wire::socket::SocketPool;
 use crate::wire::{Algorithm, Identity};
 use agent::AgentAccess;
 use exchange::{Failure, exchange};
-use member::{add_second_way, join, try_out};
+use member::{Means, add_second_way, greet, try_out};
 
 pub use trouble::NoGroup;
 use trouble::Trouble;
@@ -128,40 +128,10 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
     let leads = place == 0;
     let locals = layout.hosts[me].len();
 
-    let mut offer = Offer::default();
-    let mut client = None;
-    let mut keeper = None;
-    let mut meeting = None;
-    if leads {
-        match context.keepers.at(members[me]) {
-            Ok(found) => {
-                offer.keeper = Some(found.port());
-                keeper = Some(found);
-            }
-            // Without one the job is as safe as its programs.
-            Err(error) => {
-                log::warn!("no second transport, so calls wait if an agent ends: {error}");
-            }
-        }
-        match context.agent.ask(|client| client.interface(members[me])) {
-            Ok((found, interface)) => {
-                offer.chunk_bytes = interface.max_chunk_bytes & !7;
-                offer.port = found.welcome().port;
-                offer.embedded = context.agent.embedded_address();
-                client = Some(found);
-            }
-            Err(why) => offer.trouble = Some(Trouble::Agent(why)),
-        }
-        if locals > 1 {
-            match meet::Host::open(locals) {
-                Ok(host) => {
-                    offer.meeting = Some(host.address());
-                    meeting = Some(host);
-                }
-                Err(error) => offer.trouble = Some(Trouble::SharedMemory(error.to_string())),
-            }
-        }
-    }
+    let (offer, mut means) = match leads {
+        true => Offer::of(context, config, members[me], locals),
+        false => Default::default(),
+    };
     let offers = tell(mpi, comm, &offer, &mut || ())?;
     troubles(&layout, offers.iter().map(|offer| &offer.trouble))?;
     let leader = &offers[layout.hosts[me][0]];
@@ -182,16 +152,15 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
     };
     let mut trouble = None;
     let mut joined = None;
-    let leaf = match (&mut meeting, &leader.meeting) {
+    let leaf = match (&mut means.meeting, &leader.meeting) {
         (Some(host), _) => host.receive(locals).map(Some),
         (None, Some(address)) => meet::join(address, place, locals).map(Some),
         (None, None) => Ok(None),
     };
-    if let Some(client) = client {
-        match join(context, client, &identity, &members, config.shared.window) {
-            Ok(member) => joined = Some(member),
-            Err(error) => trouble = Some(error),
-        }
+    let ports: Vec<_> = leaders().map(|offer| offer.keeper).collect();
+    if leads {
+        let join = means.join(context, &identity, &members, &ports, config.shared.window);
+        joined = join.map_err(|error| trouble = Some(error)).ok();
     }
     let leaf = leaf.unwrap_or_else(|error| {
         trouble = Some(Trouble::SharedMemory(error.to_string()));
@@ -201,26 +170,77 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
     let outcomes = tell(mpi, comm, &Outcome { trouble }, &mut || ())?;
     troubles(&layout, outcomes.iter().map(|outcome| &outcome.trouble))?;
 
-    let trouble =
-        joined.as_mut().and_then(|joined| try_out(context, joined, config.probe_timeout).err());
+    // Where its frames are to be let through.
+    let port = leader.keeper.filter(|_| !config.shared.programs).unwrap_or(leader.port);
+    let trouble = joined
+        .as_mut()
+        .and_then(|joined| try_out(context, joined, port, config.probe_timeout).err());
     // A peer may have missed our HELLO; it cannot go on without.
     let mut next_hello = Instant::now();
     let outcomes = tell(mpi, comm, &Outcome { trouble }, &mut || {
         if let Some((wire, _)) = joined.as_mut().filter(|_| Instant::now() >= next_hello) {
-            wire.hello();
+            greet(wire);
             next_hello = Instant::now() + Duration::from_millis(10);
         }
     })?;
     troubles(&layout, outcomes.iter().map(|outcome| &outcome.trouble))?;
     // Only now: what the trial found must be the programs' own work.
-    if let (Some((wire, _)), Some(keeper)) = (&mut joined, &keeper) {
-        let ports: Vec<_> = leaders().map(|offer| offer.keeper).collect();
+    if let (Some((wire, _)), Some(keeper)) = (&mut joined, &means.keeper) {
         add_second_way(wire, keeper, &members, &ports);
     }
     let has_shards = Algorithm::has_shards(members.len(), config.shared.window.into());
     let place = Place::new(layout, rank, chunk_bytes, has_shards).ok_or(NoGroup::Nowhere)?;
     let (wire, member) = joined.unzip();
     Ok(Group::new(Engine::new(place, wire, leaf), member))
+}
+
+impl Offer {
+    /// What this host, at `address` and with so many ranks, has for a group.
+    fn of(
+        context: &Context<'_>,
+        config: &Config,
+        address: Ipv4Addr,
+        locals: usize,
+    ) -> (Self, Means) {
+        let (mut offer, mut means) = <(Self, Means)>::default();
+        match context.keepers.at(address) {
+            Ok(keeper) => {
+                offer.keeper = Some(keeper.port());
+                means.keeper = Some(keeper);
+            }
+            Err(error) if !config.shared.programs => {
+                offer.trouble = Some(Trouble::Group(format!("no socket, or no thread: {error}")));
+            }
+            // Without one the job is as safe as its programs.
+            Err(error) => {
+                log::warn!("no second transport, so calls wait if an agent ends: {error}");
+            }
+        }
+        if config.shared.programs {
+            match context.agent.ask(|client| client.interface(address)) {
+                Ok((client, interface)) => {
+                    offer.chunk_bytes = interface.max_chunk_bytes & !7;
+                    offer.port = client.welcome().port;
+                    offer.embedded = context.agent.embedded_address();
+                    means.client = Some(client);
+                }
+                Err(why) => offer.trouble = Some(Trouble::Agent(why)),
+            }
+        } else {
+            // A datagram that some link on the way cannot carry goes in fragments.
+            offer.chunk_bytes = FB_CHUNK_BYTES as u16;
+        }
+        if locals > 1 {
+            match meet::Host::open(locals) {
+                Ok(host) => {
+                    offer.meeting = Some(host.address());
+                    means.meeting = Some(host);
+                }
+                Err(error) => offer.trouble = Some(Trouble::SharedMemory(error.to_string())),
+            }
+        }
+        (offer, means)
+    }
 }
 
 fn hello(config: &Result<Config, String>) -> Hello {
@@ -259,7 +279,7 @@ fn agree(hellos: &[Hello], layout: &Layout) -> Result<Vec<Ipv4Addr>, NoGroup> {
         if hello.shared != first.shared {
             return differs(
                 "foldback configuration (FOLDBACK_MAX_BYTES, FOLDBACK_SETUP_CALLS, FOLDBACK_WINDOW, \
-                 FOLDBACK_ALGORITHM or FOLDBACK_ROUTE)",
+                 FOLDBACK_ALGORITHM, FOLDBACK_ROUTE, or FOLDBACK_HOOK=none)",
             );
         }
     }

@@ -112,17 +112,9 @@ impl Job {
         }
         if !self.hosts.is_empty() {
             let mut rows = vec![
-                [
-                    "host",
-                    "interface",
-                    "hook",
-                    "groups",
-                    "asked again",
-                    "rescued",
-                    "folded by the kernel",
-                ]
-                .map(str::to_owned)
-                .to_vec(),
+                ["host", "interface", "hook", "groups", "asked again", "rescued", "folded here"]
+                    .map(str::to_owned)
+                    .to_vec(),
             ];
             for host in &self.hosts {
                 let folded = host.kernel.get("contributions_folded");

@@ -173,7 +173,7 @@ impl<M: Memory> Cells<M> {
     }
 }
 
-/// Cells in a mapped BPF map, which stays mapped as long as a clone lives.
+/// Cells in a mapped BPF map, or in memory of this process, which stays mapped as long as a clone lives.
 #[derive(Clone)]
 pub struct Mapped {
     base: *mut fb_cell,
@@ -187,6 +187,16 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
+    /// Cells that no program knows.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn own(window: u32) -> std::io::Result<Self> {
+        let bytes = (1 + window as usize) * size_of::<fb_cell>();
+        let mut map = memmap2::MmapMut::map_anon(bytes)?;
+        Ok(Self { base: map.as_mut_ptr().cast(), window, _map: Arc::new(map) })
+    }
+
     /// Maps the cells that the agent handed over.
     ///
     /// # Errors

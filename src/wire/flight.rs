@@ -131,8 +131,10 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     }
 
     /// Does what can be done now; says whether anything moved. `now` is asked for only if nothing did.
+    #[inline]
     pub fn poll(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let started = self.start();
+        self.fabric.take_in();
         let harvested = self.harvest();
         if harvested {
             self.fabric.moved();

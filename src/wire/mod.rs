@@ -53,6 +53,10 @@ pub trait Fabric {
         }
     }
 
+    /// Takes in what has come, on a way where nobody else does.
+    #[inline]
+    fn take_in(&mut self) {}
+
     /// Something was asked for, and did not come.
     fn in_vain(&mut self) {}
 
@@ -196,6 +200,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     /// Takes leave of the group: one more sync, by which all members learn that all have released
     /// everything. To be called until it says true; nothing may be submitted after it.
     pub fn farewell(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        self.fabric.take_in();
         let moved = self.harvest_sync();
         if self.open_sync.is_none() {
             match self.parting {

@@ -1,0 +1,110 @@
+//! Groups without programs: ranks without any privilege, no agent, ordinary sockets.
+
+use crate::agents::NOBODY;
+use crate::harness::{Job, Mpi, turn};
+
+const BOTH: [Mpi; 2] = [Mpi::Open, Mpi::Mpich];
+
+fn unprivileged(mpi: Mpi, hosts: u32, ranks_per_host: u32) -> Job {
+    Job::new(mpi, hosts)
+        .ranks_per_host(ranks_per_host)
+        .option(&["--as-user", NOBODY])
+        .readable_by_all()
+        .env("FOLDBACK_HOOK", "none")
+}
+
+#[test]
+fn random_collectives_are_right() {
+    let _turn = turn();
+    // Ranks of MPICH do not yield.
+    for (mpi, hosts, ranks, calls) in [
+        (Mpi::Open, 2, 1, "1000"),
+        (Mpi::Open, 3, 2, "500"),
+        (Mpi::Open, 8, 1, "300"),
+        (Mpi::Mpich, 2, 1, "500"),
+        (Mpi::Mpich, 3, 1, "100"),
+    ] {
+        let job = unprivileged(mpi, hosts, ranks).env("FOLDBACK_MAX_BYTES", "4194304");
+        let arguments = ["--calls", calls, "--seed", "21", "--settle", "16"];
+        let outcome = job.run("conformance", &arguments);
+        outcome.assert_prints(&format!("conformance: {calls} calls ok"));
+        outcome.assert_hook("none");
+        outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
+        assert_eq!(
+            outcome.rescued(),
+            0,
+            "there is nothing to be rescued from: {:#}",
+            outcome.stats
+        );
+    }
+}
+
+#[test]
+fn every_form_of_every_collective_is_folded() {
+    let _turn = turn();
+    for mpi in BOTH {
+        let job = unprivileged(mpi, 2, 1);
+        let outcome = job.run("collectives", &["--batches", "40", "--real-above", "-1"]);
+        outcome.assert_prints("collectives: 40 batches ok");
+        outcome.assert_hook("none");
+        outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
+    }
+}
+
+/// A root that has left its broadcast sits in a receive of the MPI's: its keeper answers for it.
+#[test]
+fn a_rank_that_is_elsewhere_is_answered_for() {
+    let _turn = turn();
+    for mpi in BOTH {
+        let outcome = unprivileged(mpi, 3, 1).run("orphan", &["--command", "true"]);
+        outcome.assert_prints("orphan: OK");
+        outcome.assert_hook("none");
+        let outcome = unprivileged(mpi, 2, 1).run("progress", &[]);
+        outcome.assert_prints("progress: all ok");
+        outcome.assert_hook("none");
+    }
+}
+
+#[test]
+fn datagrams_may_be_lost() {
+    let _turn = turn();
+    let faults = ["--loss", "1%", "--dup", "1%", "--reorder", "1%", "--corrupt", "1%"];
+    for (mpi, hosts) in [(Mpi::Open, 4), (Mpi::Mpich, 2)] {
+        let job = unprivileged(mpi, hosts, 1).option(&faults);
+        let outcome = job.run("stream", &["--calls", "3000"]);
+        outcome.assert_prints("stream: 3000 calls ok");
+        outcome.assert_hook("none");
+        assert!(outcome.kernel("retransmissions") > 0, "nothing was lost? {:#}", outcome.stats);
+        assert!(outcome.kernel("duplicates") > 0, "nothing was doubled? {:#}", outcome.stats);
+    }
+}
+
+#[test]
+fn what_does_not_come_through_is_found_by_the_trial() {
+    let _turn = turn();
+    let outcome = unprivileged(Mpi::Open, 2, 1)
+        .option(&["--loss", "100%", "--faults-on", "udp"])
+        .env("FOLDBACK_PROBE_TIMEOUT", "1")
+        .run("histogram", &[]);
+    outcome.assert_prints("histogram: OK");
+    assert_eq!(outcome.calls("Allreduce", "fold"), 0, "{:#}", outcome.stats);
+    assert!(outcome.stderr.contains("a first fold did not come back"), "{}", outcome.stderr);
+}
+
+/// What one host has to do by sockets, all have.
+#[test]
+fn all_ranks_are_of_one_mind() {
+    let _turn = turn();
+    let hook = "test $(hostname) = h0 || export FOLDBACK_HOOK=tc; exec \"$0\"";
+    let program = crate::harness::program(Mpi::Open, "histogram");
+    let outcome = Job::new(Mpi::Open, 2)
+        .env("FOLDBACK_HOOK", "none")
+        .run_path("/bin/sh".as_ref(), &["-c", hook, program.to_str().expect("a plain path")]);
+    outcome.assert_prints("histogram: OK");
+    assert_eq!(outcome.calls("Allreduce", "fold"), 0, "{:#}", outcome.stats);
+    assert!(
+        outcome.stderr.contains("rank 1 has another foldback configuration"),
+        "{}",
+        outcome.stderr
+    );
+}
