@@ -16,8 +16,8 @@ use crate::lab::registry::Lab;
 /// that the peer has to answer (whatever `UCX_TCP_PUT_ENABLE` says). If the last rank is still in
 /// MPI calls that make progress, it answers the first one, which goes on to the barrier; nobody
 /// answers the last one's question then. No setting of either changes that, nor does `MPI_Barrier`
-/// before. MPICH 4.2 has a barrier of PMI's before the first endpoint is closed; this library adds
-/// one to older ones, and leaves everything before `MPI_Finalize` alone.
+/// before, nor that all flush before. MPICH 4.2 has a barrier of PMI's before the first endpoint is closed; this
+/// library keeps UCX going in the barrier of older ones, and leaves everything before `MPI_Finalize` alone.
 const FINALIZE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/mpich_finalize.so"));
 
 /// What MPICH reads from the environment.
