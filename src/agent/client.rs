@@ -23,6 +23,9 @@ use crate::bindings::fb_counters;
 /// An agent that just starts is still loading its programs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The end of a connection destroys its groups too, so that is not worth more at the end of a process.
+const PATIENCE_AT_THE_END: Duration = Duration::from_secs(1);
+
 /// A connection to an agent. Groups live as long as it does.
 pub struct Client {
     line: Mutex<Line>,
@@ -103,7 +106,16 @@ impl Client {
     /// Destroys a group of this connection. Its cells stay where they are mapped, but no frame
     /// reaches them any more.
     pub fn destroy_group(&self, slot: u32) -> Result<()> {
-        match self.ask(&Request::DestroyGroup { slot })? {
+        self.destroy_group_within(slot, PATIENCE)
+    }
+
+    /// The same, shortly before the connection ends, which does it too if the agent is not there to.
+    pub fn destroy_group_at_the_end(&self, slot: u32) -> Result<()> {
+        self.destroy_group_within(slot, PATIENCE_AT_THE_END)
+    }
+
+    fn destroy_group_within(&self, slot: u32, patience: Duration) -> Result<()> {
+        match self.ask_within(&Request::DestroyGroup { slot }, patience)? {
             (Reply::Done, _) => Ok(()),
             (other, _) => Err(unexpected(&other)),
         }
@@ -163,7 +175,15 @@ impl Client {
         if line.broken {
             return Err(Error::new(ErrorKind::Connection, "the agent did not answer before"));
         }
+        let begin = Instant::now();
         let reply = exchange(&line.socket, &packet, patience);
+        if reply.is_err() && begin.elapsed() >= PATIENCE {
+            log::warn!(
+                "the agent (process {}) has not answered for {} s, and is not asked any more",
+                self.welcome.pid,
+                PATIENCE.as_secs()
+            );
+        }
         line.broken = reply.as_ref().is_err_and(|error| error.kind() == ErrorKind::Connection);
         reply
     }

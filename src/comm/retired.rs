@@ -52,10 +52,15 @@ impl Retired {
                 }
                 Some(folding) => folding.group.engine.farewell(Instant::now),
             };
-            if gone && let Some(line) = folding.take().and_then(|folding| folding.group.report()) {
-                match report.as_mut() {
-                    Some(sum) => sum.add(&line),
-                    None => *report = Some(line),
+            if gone && let Some(folding) = folding.take() {
+                if let Some(line) = folding.group.report() {
+                    match report.as_mut() {
+                        Some(sum) => sum.add(&line),
+                        None => *report = Some(line),
+                    }
+                }
+                if all {
+                    folding.group.leave();
                 }
             }
             !gone

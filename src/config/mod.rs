@@ -132,6 +132,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Whether the statistics, with what the programs counted, go anywhere.
+    pub fn counts(&self) -> bool {
+        self.stats.is_some() || self.report == Report::Full
+    }
+
     /// The settings that the environment has.
     ///
     /// # Errors

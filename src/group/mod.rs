@@ -25,6 +25,8 @@ pub struct Group {
     pub engine: Engine<Mapped, GroupWays>,
     /// Present in the leader of each host.
     member: Option<Member>,
+    /// Somebody will want to know what the programs counted.
+    counted: bool,
     /// Chunks started, and rescued, when [`Group::has_lost_programs`] was asked last.
     seen: (u64, u64),
 }
@@ -33,9 +35,16 @@ pub struct Group {
 const WORTH_A_NEW_GROUP: u64 = 16;
 
 impl Group {
-    /// One in which nothing is under way.
-    pub fn new(engine: Engine<Mapped, GroupWays>, member: Option<Member>) -> Self {
-        Self { engine, member, seen: (0, 0) }
+    /// One in which nothing is under way, whose programs' counters somebody will want to know, or nobody.
+    pub fn new(engine: Engine<Mapped, GroupWays>, member: Option<Member>, counted: bool) -> Self {
+        Self { engine, member, counted, seen: (0, 0) }
+    }
+
+    /// The process makes no more collectives, so it need not wait long for an agent that stands still.
+    pub fn leave(mut self) {
+        if let Some(served) = self.member.as_mut().and_then(|member| member.served.as_mut()) {
+            served.ends = true;
+        }
     }
 
     /// Chunks that came to their end here by the second transport, if this rank leads.
@@ -57,7 +66,8 @@ impl Group {
     pub fn report(&self) -> Option<HostLine> {
         let member = self.member.as_ref()?;
         let counters = match &member.served {
-            Some(served) => served.client.counters(served.slot).ok(),
+            Some(served) if self.counted => served.client.counters(served.slot).ok(),
+            Some(_) => None,
             None => self.engine.wire().map(|wire| wire.fabric.counters()),
         };
         Some(HostLine {
@@ -95,11 +105,17 @@ pub struct Served {
     pub slot: u32,
     /// What takes frames in.
     pub hook: Hook,
+    /// The process is about to end its connection.
+    pub ends: bool,
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
-        if let Err(error) = self.client.destroy_group(self.slot) {
+        let destroyed = match self.ends {
+            false => self.client.destroy_group(self.slot),
+            true => self.client.destroy_group_at_the_end(self.slot),
+        };
+        if let Err(error) = destroyed {
             log::debug!("destroying group {}: {error}", self.slot);
         }
     }

@@ -71,7 +71,12 @@ fn by_agent(
         Trouble::Group(error.to_string())
     })?;
     let member = Member {
-        served: Some(Served { client: Arc::clone(client), slot: group.slot, hook: group.hook }),
+        served: Some(Served {
+            client: Arc::clone(client),
+            slot: group.slot,
+            hook: group.hook,
+            ends: false,
+        }),
         interface: group.interface,
         host: hosts::host_name(),
     };

@@ -71,6 +71,8 @@ struct Hello {
     uid: u32,
     /// The first rank's becomes the group's.
     token: u64,
+    /// This rank is to write down what the programs counted.
+    counts: bool,
 }
 
 /// What a leader says in the second exchange: what its host has for the group.
@@ -191,7 +193,8 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
     let has_shards = Algorithm::has_shards(members.len(), config.shared.window.into());
     let place = Place::new(layout, rank, chunk_bytes, has_shards).ok_or(NoGroup::Nowhere)?;
     let (wire, member) = joined.unzip();
-    Ok(Group::new(Engine::new(place, wire, leaf), member))
+    let counted = hellos.iter().any(|hello| hello.counts);
+    Ok(Group::new(Engine::new(place, wire, leaf), member, counted))
 }
 
 impl Offer {
@@ -261,6 +264,7 @@ fn hello(config: &Result<Config, String>) -> Hello {
         addresses: hosts::addresses(config.as_ref().ok().and_then(|config| config.network)),
         uid: nix::unistd::geteuid().as_raw(),
         token: u64::from_ne_bytes(token),
+        counts: config.as_ref().is_ok_and(Config::counts),
     }
 }
 

@@ -82,7 +82,9 @@ impl Served {
         for agent in &mut self.agents {
             // One that has ended already is not there to be told.
             if agent.try_wait().is_ok_and(|status| status.is_none()) {
-                let _ = kill(Pid::from_raw(agent.id() as i32), Signal::SIGTERM);
+                for signal in [Signal::SIGTERM, Signal::SIGCONT] {
+                    let _ = kill(Pid::from_raw(agent.id() as i32), signal);
+                }
             }
             let _ = wait(agent, Duration::from_secs(10));
         }
@@ -154,6 +156,23 @@ fn a_job_outlives_its_agents() {
         outcome.assert_prints("orphan: OK");
         assert!(outcome.stderr.contains("going on by ordinary sockets"), "{}", outcome.stderr);
         assert!(outcome.rescued() > 0, "{:#}", outcome.stats);
+    }
+}
+
+/// They stand still when the job ends, and nobody waits long for them, unless for what their programs counted.
+#[test]
+fn a_job_ends_while_its_agents_stand_still() {
+    let _turn = turn();
+    for (mpi, ranks_per_host) in [(Mpi::Open, 1), (Mpi::Mpich, 2)] {
+        let served = Served::new();
+        let outcome = Job::new(mpi, HOSTS)
+            .ranks_per_host(ranks_per_host)
+            .option(&["--name", &served.name])
+            .env("FOLDBACK_STATS", "")
+            .run("orphan", &["--command", &served.signal("STOP", 0..3)]);
+        outcome.assert_prints("orphan: OK");
+        assert!(outcome.stderr.contains("foldback: folded "), "{}", outcome.stderr);
+        assert!(!outcome.stderr.contains("has not answered"), "{}", outcome.stderr);
     }
 }
 

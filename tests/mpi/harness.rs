@@ -147,11 +147,13 @@ pub struct Job {
     hosts: u32,
     timeout: u64,
     copies: Option<Scratch>,
+    stats: Scratch,
 }
 
 impl Job {
     pub fn new(mpi: Mpi, hosts: u32) -> Self {
         let mut command = command(FOLDBACK);
+        let stats = Scratch::new("stats.json");
         command
             .args(["lab", "run", "--mpi", mpi.name(), "--hosts", &hosts.to_string()])
             // Sooner than by default, so that short tests of many communicators fold.
@@ -165,8 +167,9 @@ impl Job {
             .env("FOLDBACK_PROBE_TIMEOUT", "60")
             // Shown if the test fails.
             .env("FOLDBACK_LOG", "debug")
+            .env("FOLDBACK_STATS", stats.path())
             .env("FOLDBACK_LIB", library());
-        Self { command, mpi, hosts, timeout: HANG.as_secs(), copies: None }
+        Self { command, mpi, hosts, timeout: HANG.as_secs(), copies: None, stats }
     }
 
     pub fn option(mut self, arguments: &[&str]) -> Self {
@@ -231,15 +234,13 @@ impl Job {
         if let Some(copies) = &self.copies {
             program = copy(&program, copies.path());
         }
-        let stats = Scratch::new("stats.json");
         self.command
             .args(["--timeout", &self.timeout.to_string(), "--"])
             .arg(program)
-            .args(arguments)
-            .env("FOLDBACK_STATS", stats.path());
+            .args(arguments);
         let limit = Duration::from_secs(self.timeout) + GRACE;
         let (stdout, stderr) = succeed(&mut self.command, limit);
-        let stats = std::fs::read_to_string(stats.path())
+        let stats = std::fs::read_to_string(self.stats.path())
             .map(|text| serde_json::from_str(&text).expect("the statistics are JSON"));
         Outcome { stdout, stderr, stats: stats.unwrap_or(Value::Null), hosts: self.hosts }
     }
