@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0-only
 /*
- * The lab's faults: loss, corruption, duplication and reordering of frames, at fixed rates.
+ * The lab's faults: loss, corruption, duplication and reordering of frames, at given rates.
  *
  * Hook: TC egress of the fabric's ports, so every frame from host to host passes exactly once, on
- * its way to the host that the port leads to. User space sets the constants, then reads `ports`.
+ * its way to the host that the port leads to. User space sets the seed, writes `rates`, reads
+ * `ports`.
  *
  * The fate of the n-th frame of a port is a function of (seed, port, n) and nothing else: the
  * random numbers are a hash of the three (splitmix64), not the state of a generator. So it needs
@@ -21,16 +22,12 @@
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/pkt_cls.h>
+#include <linux/udp.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include "lab_faults.h"
 
 const volatile __u64 lf_seed = 1;
-const volatile __u64 lf_loss = LF_ALWAYS; /* not 0, or the branch is gone for veristat */
-const volatile __u64 lf_corrupt = LF_ALWAYS;
-const volatile __u64 lf_duplicate = LF_ALWAYS;
-const volatile __u64 lf_reorder = LF_ALWAYS;
-const volatile __u8 lf_udp_only = 1;
 
 /* Port number -> its state. Written here, counters read by user space; lives as long as the lab.
  * Not per CPU: a port's frames are numbered across CPUs. Sized by user space before loading. */
@@ -40,6 +37,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct lf_port);
 } ports SEC(".maps");
+
+/* Port number -> its rates. Written by user space, at any time, read here; sized likewise. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lf_rates);
+} rates SEC(".maps");
 
 #define COUNT(port, name) __sync_fetch_and_add(&(port)->counters.name, 1)
 
@@ -56,16 +61,19 @@ static __u64 draw(__u32 port, __u64 n, __u32 which)
 	return mix(mix(lf_seed ^ ((__u64)port << 32)) + (n * 4 + which) * 0x9e3779b97f4a7c15ULL);
 }
 
-static int is_ipv4_udp(struct __sk_buff *skb)
+/* Whether the frame is UDP over IPv4, to this port, if it is not 0. */
+static int is_udp_to(struct __sk_buff *skb, __u32 port)
 {
-	__u8 protocol;
+	struct udphdr udp;
+	struct iphdr ip;
 
-	if (skb->protocol != bpf_htons(ETH_P_IP))
+	if (skb->protocol != bpf_htons(ETH_P_IP) ||
+	    bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.protocol != IPPROTO_UDP)
 		return 0;
-	if (bpf_skb_load_bytes(skb, ETH_HLEN + __builtin_offsetof(struct iphdr, protocol),
-			       &protocol, sizeof(protocol)))
-		return 0;
-	return protocol == IPPROTO_UDP;
+	if (!port)
+		return 1;
+	return !bpf_skb_load_bytes(skb, ETH_HLEN + ip.ihl * 4, &udp, sizeof(udp)) &&
+	       udp.dest == bpf_htons(port);
 }
 
 /* Sends a copy to the same port, past this program. */
@@ -152,31 +160,33 @@ SEC("tc")
 int lab_faults(struct __sk_buff *skb)
 {
 	__u32 number = skb->ifindex - LF_FIRST_PORT;
+	const struct lf_rates *rate;
 	struct lf_port *port;
 	__u64 n, first, second;
 
 	if (skb->mark == LF_MARK)
 		return TC_ACT_OK;
 	port = bpf_map_lookup_elem(&ports, &number);
-	if (!port || (lf_udp_only && !is_ipv4_udp(skb)))
+	rate = bpf_map_lookup_elem(&rates, &number);
+	if (!port || !rate || (rate->udp_only && !is_udp_to(skb, rate->udp_port)))
 		return TC_ACT_OK;
 
 	n = COUNT(port, frames);
 	first = draw(number, n, 0);
 	second = draw(number, n, 1);
 
-	if ((__u32)first < lf_loss) {
+	if ((__u32)first < rate->loss) {
 		COUNT(port, lost);
 		return TC_ACT_SHOT;
 	}
-	if (first >> 32 < lf_corrupt)
+	if (first >> 32 < rate->corrupt)
 		corrupt(skb, port, draw(number, n, 2));
-	if ((__u32)second < lf_duplicate) {
+	if ((__u32)second < rate->duplicate) {
 		if (!send_clone(skb))
 			COUNT(port, duplicated);
 	}
 	/* Held: the bytes come back in a later frame, this skb is done with. */
-	if (second >> 32 < lf_reorder && hold(skb, port))
+	if (second >> 32 < rate->reorder && hold(skb, port))
 		return TC_ACT_STOLEN;
 	return release(skb, port);
 }

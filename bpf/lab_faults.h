@@ -16,9 +16,6 @@ enum {
 	LF_MARK = 0x1abfa017,
 };
 
-/* A rate of 1. Rates are fixed point, 32 bits after the point. */
-#define LF_ALWAYS (1ULL << 32)
-
 /* Counters of a port, name and meaning. The one list: the struct is made of it. */
 #define LF_COUNTERS(X)                                                                             \
 	X(frames, "frames that faults could befall, so also the number of the next one")           \
@@ -32,6 +29,17 @@ struct lf_counters {
 #define LF_COUNTER_FIELD(name, help) __u64 name;
 	LF_COUNTERS(LF_COUNTER_FIELD)
 #undef LF_COUNTER_FIELD
+};
+
+/* What befalls the frames to a port: rates, in fixed point with 32 bits after the point, and which
+ * frames. */
+struct lf_rates {
+	__u64 loss;
+	__u64 corrupt;
+	__u64 duplicate;
+	__u64 reorder;
+	__u32 udp_only; /* only UDP over IPv4 */
+	__u32 udp_port; /* and only to this port; 0: to any */
 };
 
 /* State of a port's one slot for a frame that is held back. */

@@ -314,3 +314,40 @@ fn a_wrong_word_is_one_clear_line() {
     }
     assert!(!Path::new("/run/foldback/lab/nosuchlab").exists());
 }
+
+/// While something runs in it, on one host or all; and each host tells what befell the frames to it.
+#[test]
+fn faults_may_change() {
+    let lab = Lab::up("f", &["--hosts", "3"]);
+    let on = |host: &str, script: &str| {
+        ok(&["lab", "exec", "--name", &lab.0, host, "--", "bash", "-c", script])
+    };
+    // The switch sends frames everywhere until it has heard of a host. One line, one datagram.
+    for host in ["h1", "h2"] {
+        on(host, "echo x > /dev/udp/10.77.0.1/9");
+    }
+    let send = |port: u16| {
+        let four = format!("for i in 1 2 3 4; do echo x > /dev/udp/10.77.0.$to/{port}; done");
+        on("h0", &format!("for to in 2 3; do {four}; done"));
+    };
+    let set = |options: &[&str]| ok(&[&["lab", "faults", "--name", &lab.0], options].concat());
+    let lost = || {
+        let status = ok(&["lab", "status", "--name", &lab.0, "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+        [1, 2].map(|host: usize| status["host"][host]["faults"]["lost"].as_u64().unwrap())
+    };
+    set(&["--loss", "100%", "--faults-on", "udp:9"]);
+    send(9);
+    send(10);
+    assert_eq!(lost(), [4, 4]);
+    set(&["--host", "h1"]);
+    send(9);
+    assert_eq!(lost(), [4, 8]);
+    assert!(ok(&["lab", "status", "--name", &lab.0]).contains("loss 100%, faults on udp:9"));
+    set(&[]);
+    send(9);
+    assert_eq!(lost(), [4, 8]);
+    let wrong = foldback(&["lab", "faults", "--name", &lab.0, "--host", "h7"]);
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(!wrong.status.success() && said.contains("has no host h7"), "{said}");
+}

@@ -11,7 +11,7 @@ use crate::lab::launch::Mpi;
 use crate::lab::processes::Identity;
 use crate::lab::registry;
 use crate::lab::run::{self, Request};
-use crate::lab::settings::{MAX_HOSTS, Rate, Settings};
+use crate::lab::settings::{Faults, MAX_HOSTS, Rate, Settings};
 use crate::lab::{enter, fabric, rank, status};
 use crate::output::print;
 
@@ -31,6 +31,7 @@ enum Command {
     Run(Run),
     Exec(Exec),
     Rate(SetRate),
+    Faults(SetFaults),
     Status(Status),
     Down(Down),
     /// Execute a rank's program; for the launchers
@@ -144,6 +145,23 @@ struct SetRate {
     rate: SpeedLimit,
 }
 
+/// Change what befalls the frames of a lab, whatever runs in it
+///
+/// What no option names does not happen any more: without options, no fault.
+#[derive(Parser)]
+struct SetFaults {
+    /// Name of the lab
+    #[arg(long, default_value = DEFAULT_NAME)]
+    name: String,
+
+    /// Only frames to this host, such as h0; may be given several times
+    #[arg(long = "host", value_name = "HOST")]
+    hosts: Vec<String>,
+
+    #[command(flatten)]
+    faults: Faults,
+}
+
 /// A speed of links; none: no limit.
 #[derive(Clone, Debug)]
 struct SpeedLimit(Option<Rate>);
@@ -185,6 +203,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             match enter::exec(&exec.name, &exec.host, exec.die_with_parent, &exec.command)? {}
         }
         Command::Rate(set) => fabric::set_rate(&set.name, set.rate.0)?,
+        Command::Faults(set) => fabric::set_faults(&set.name, &set.hosts, &set.faults)?,
         Command::Status(status) => show(&status)?,
         Command::Down(down) => take_down(&down)?,
         Command::Rank(rank) => return Ok(rank::run(&rank.options, &rank.command)?.into()),

@@ -8,7 +8,7 @@ use foldback::bindings::LF_FIRST_PORT;
 use nix::mount::{MsFlags, mount};
 
 use super::registry::{self, Lab};
-use super::settings::{Rate, Settings};
+use super::settings::{Faults, Rate, Settings};
 use super::{enter, faults, launch, netns, tool};
 use crate::progress::Progress;
 
@@ -48,8 +48,9 @@ fn assemble(lab: &mut Lab) -> Result<()> {
     if let Some(rate) = &lab.settings.rate {
         shape(lab, Some(rate))?;
     }
-    if lab.settings.faulty() {
-        lab.fault_map = Some(netns::inside(&lab.fabric_pin(), || faults::attach(lab))?);
+    if lab.settings.faults.any() {
+        let faults = lab.settings.faults.clone();
+        befall(lab, &(0..lab.hosts).collect::<Vec<_>>(), &faults)?;
     }
     lab.ready = true;
     lab.save()?;
@@ -63,6 +64,49 @@ pub fn set_rate(name: &str, rate: Option<Rate>) -> Result<()> {
     shape(&lab, rate.as_ref())?;
     lab.settings.rate = rate;
     lab.save()
+}
+
+/// Changes what befalls the frames to these hosts of a lab that is up, whatever runs in it; to all, if none is
+/// named.
+pub fn set_faults(name: &str, hosts: &[String], faults: &Faults) -> Result<()> {
+    let mut lab = registry::open(name)?;
+    let number = |host: &String| {
+        let number = lab.host_names().position(|name| name == *host);
+        number.with_context(|| format!("the lab {name} has no host {host}"))
+    };
+    let mut numbers = hosts.iter().map(number).collect::<Result<Vec<_>>>()?;
+    if numbers.is_empty() {
+        numbers = (0..lab.hosts).collect();
+    }
+    befall(&mut lab, &numbers, faults)?;
+    lab.save()
+}
+
+fn befall(lab: &mut Lab, hosts: &[usize], faults: &Faults) -> Result<()> {
+    let maps = match lab.fault_maps {
+        Some(maps) => maps,
+        None => {
+            for host in lab.host_names() {
+                netns::inside(&lab.host_pin(&host), send_as_on_a_wire)
+                    .with_context(|| format!("host {host}"))?;
+            }
+            netns::inside(&lab.fabric_pin(), || faults::attach(lab))?
+        }
+    };
+    lab.fault_maps = Some(maps);
+    for host in hosts {
+        lab.faults[*host] = faults.clone();
+    }
+    faults::set(maps, hosts.iter().copied(), faults)
+}
+
+/// Faults must befall frames as they would be on a wire: of the size of the MTU, with checksums, so that the
+/// receiver notices a flipped bit.
+fn send_as_on_a_wire() -> Result<()> {
+    let off = ["tx", "tso", "gso", "tx-udp-segmentation"];
+    let args = off.iter().flat_map(|feature| [*feature, "off"]);
+    let args: Vec<&str> = ["-K", "eth0"].into_iter().chain(args).collect();
+    tool::run("ethtool", &args, "")
 }
 
 /// Sets the speed of all links, whatever it was.
@@ -131,16 +175,7 @@ fn configure_host(lab: &Lab, index: usize) -> Result<()> {
         let (address, mac) = (Lab::address(other), mac(0, other));
         let _ = writeln!(batch, "neigh add {address} lladdr {mac} dev eth0 nud permanent");
     }
-    tool::run("ip", &["-batch", "-"], &batch)?;
-    if lab.settings.faulty() {
-        // Faults must befall frames as they would be on a wire: of the size of the MTU, with
-        // checksums, so that the receiver notices a flipped bit.
-        let off = ["tx", "tso", "gso", "tx-udp-segmentation"];
-        let args = off.iter().flat_map(|feature| [*feature, "off"]);
-        let args: Vec<&str> = ["-K", "eth0"].into_iter().chain(args).collect();
-        tool::run("ethtool", &args, "")?;
-    }
-    Ok(())
+    tool::run("ip", &["-batch", "-"], &batch)
 }
 
 /// Bytes that wait before a host's link. Large: a sender is slowed down by its own socket buffers

@@ -1,34 +1,38 @@
-//! The fault program (`bpf/lab_faults.bpf.c`): attaching it, reading its counters.
+//! The fault program (`bpf/lab_faults.bpf.c`): attaching it, setting its rates, reading its counters.
 
 use std::mem::{MaybeUninit, offset_of, size_of};
 use std::os::fd::AsFd;
 
 use anyhow::{Context, Result, ensure};
 use foldback::bindings::lab_faults::LabFaultsSkelBuilder;
-use foldback::bindings::{LF_FIRST_PORT, lf_counters};
+use foldback::bindings::{LF_FIRST_PORT, lf_counters, lf_rates};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, TC_EGRESS, TcHookBuilder};
+use serde::{Deserialize, Serialize};
 
 use super::registry::Lab;
-use super::settings::FaultsOn;
+use super::settings::{Faults, FaultsOn};
+
+/// Ids of the program's maps.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Maps {
+    ports: u32,
+    rates: u32,
+}
 
 /// Attaches the program to all ports of the fabric, whose namespace the calling thread is in.
-/// Returns the id of the map with the counters. What is attached keeps itself alive: the port
-/// holds the program, the program holds the map.
-pub fn attach(lab: &Lab) -> Result<u32> {
-    let settings = &lab.settings;
+/// Nothing befalls anything yet. What is attached keeps itself alive: the port holds the program, the
+/// program holds the maps.
+pub fn attach(lab: &Lab) -> Result<Maps> {
     let mut object = MaybeUninit::uninit();
     let mut skeleton = LabFaultsSkelBuilder::default()
         .open(&mut object)
         .context("cannot open the fault program")?;
-    skeleton.maps.ports.set_max_entries(u32::try_from(lab.hosts)?)?;
+    let ports = u32::try_from(lab.hosts)?;
+    skeleton.maps.ports.set_max_entries(ports)?;
+    skeleton.maps.rates.set_max_entries(ports)?;
     let constants = skeleton.maps.rodata_data.as_deref_mut().context("no constants to set")?;
-    constants.lf_seed = settings.seed;
-    constants.lf_loss = settings.loss.fixed_point();
-    constants.lf_duplicate = settings.dup.fixed_point();
-    constants.lf_reorder = settings.reorder.fixed_point();
-    constants.lf_corrupt = settings.corrupt.fixed_point();
-    constants.lf_udp_only = u8::from(settings.faults_on == FaultsOn::Udp);
+    constants.lf_seed = lab.settings.seed;
     let skeleton = skeleton.load().context("the kernel refuses the fault program")?;
 
     for port in 0..lab.hosts {
@@ -41,13 +45,43 @@ pub fn attach(lab: &Lab) -> Result<u32> {
             .and_then(|mut hook| hook.attach())
             .with_context(|| format!("cannot attach the fault program to port {port}"))?;
     }
-    Ok(skeleton.maps.ports.info()?.info.id)
+    let id = |map: &libbpf_rs::Map<'_>| Ok::<_, anyhow::Error>(map.info()?.info.id);
+    Ok(Maps { ports: id(&skeleton.maps.ports)?, rates: id(&skeleton.maps.rates)? })
+}
+
+/// From now on, `faults` befall the frames to these hosts.
+pub fn set(maps: Maps, hosts: impl Iterator<Item = usize>, faults: &Faults) -> Result<()> {
+    let map = MapHandle::from_map_id(maps.rates).context("cannot open the rates of faults")?;
+    let (udp_only, udp_port) = match faults.faults_on {
+        FaultsOn::All => (0, 0),
+        FaultsOn::Udp => (1, 0),
+        FaultsOn::UdpPort(port) => (1, u32::from(port)),
+    };
+    let mut value = [0; size_of::<lf_rates>()];
+    for (offset, share) in [
+        (offset_of!(lf_rates, loss), faults.loss),
+        (offset_of!(lf_rates, corrupt), faults.corrupt),
+        (offset_of!(lf_rates, duplicate), faults.dup),
+        (offset_of!(lf_rates, reorder), faults.reorder),
+    ] {
+        value[offset..offset + 8].copy_from_slice(&share.fixed_point().to_ne_bytes());
+    }
+    for (offset, word) in
+        [(offset_of!(lf_rates, udp_only), udp_only), (offset_of!(lf_rates, udp_port), udp_port)]
+    {
+        value[offset..offset + 4].copy_from_slice(&u32::to_ne_bytes(word));
+    }
+    for host in hosts {
+        map.update(&u32::try_from(host)?.to_ne_bytes(), &value, MapFlags::ANY)
+            .with_context(|| format!("cannot set the faults of h{host}"))?;
+    }
+    Ok(())
 }
 
 /// What befell the frames to each host.
 pub fn counters(lab: &Lab) -> Result<Option<Vec<lf_counters>>> {
-    let Some(id) = lab.fault_map else { return Ok(None) };
-    let map = MapHandle::from_map_id(id).context("cannot open the fault counters")?;
+    let Some(maps) = lab.fault_maps else { return Ok(None) };
+    let map = MapHandle::from_map_id(maps.ports).context("cannot open the fault counters")?;
     let all = (0..lab.hosts as u32).map(|port| {
         let value = map.lookup(&port.to_ne_bytes(), MapFlags::ANY)?;
         let value = value.with_context(|| format!("port {port} has no counters"))?;

@@ -13,8 +13,9 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde::{Deserialize, Serialize};
 
+use super::faults;
 use super::processes::{self, Identity};
-use super::settings::Settings;
+use super::settings::{Faults, Settings};
 
 /// Where all labs are.
 pub const BASE: &str = "/run/foldback/lab";
@@ -33,8 +34,10 @@ pub struct Lab {
     pub lives_with: Option<Identity>,
     /// The network is complete.
     pub ready: bool,
-    /// BPF map with the fault counters.
-    pub fault_map: Option<u32>,
+    /// Of the fault program, if it is attached.
+    pub fault_maps: Option<faults::Maps>,
+    /// What befalls the frames to each host.
+    pub faults: Vec<Faults>,
 }
 
 impl Lab {
@@ -108,7 +111,8 @@ pub fn create(name: &str, hosts: usize, settings: &Settings) -> Result<Lab> {
         owner: Some(Identity::own()?),
         lives_with: None,
         ready: false,
-        fault_map: None,
+        fault_maps: None,
+        faults: vec![settings.faults.clone(); hosts],
     };
     match DirBuilder::new().mode(0o755).create(lab.dir()) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {

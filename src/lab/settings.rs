@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
 /// Most hosts of a lab: as many as a group of foldback can have members.
@@ -22,6 +22,18 @@ pub struct Settings {
     #[arg(long)]
     pub rate: Option<Rate>,
 
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub faults: Faults,
+
+    /// Which of the possible sequences of faults to inject
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// What befalls frames.
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Faults {
     /// Share of frames that are lost, such as 1%
     #[arg(long, value_name = "SHARE", default_value_t)]
     pub loss: Share,
@@ -38,34 +50,45 @@ pub struct Settings {
     #[arg(long, value_name = "SHARE", default_value_t)]
     pub corrupt: Share,
 
-    /// Which frames the faults befall
-    #[arg(long, value_enum, value_name = "WHICH", default_value_t)]
+    /// Which frames the faults befall: all, TCP among them, which repairs itself but slowly; udp, over IPv4,
+    /// which foldback's own are; udp:PORT, to that port
+    #[arg(long, value_name = "WHICH", default_value_t)]
     pub faults_on: FaultsOn,
-
-    /// Which of the possible sequences of faults to inject
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    pub seed: u64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            mtu: 1500,
-            rate: None,
-            loss: Share::default(),
-            dup: Share::default(),
-            reorder: Share::default(),
-            corrupt: Share::default(),
-            faults_on: FaultsOn::default(),
-            seed: 1,
-        }
+        Self { mtu: 1500, rate: None, faults: Faults::default(), seed: 1 }
     }
 }
 
-impl Settings {
-    /// Whether any fault is to be injected.
-    pub fn faulty(&self) -> bool {
-        [self.loss, self.dup, self.reorder, self.corrupt].iter().any(|share| share.0 > 0.0)
+impl Faults {
+    fn shares(&self) -> [(&'static str, Share); 4] {
+        [
+            ("loss", self.loss),
+            ("dup", self.dup),
+            ("reorder", self.reorder),
+            ("corrupt", self.corrupt),
+        ]
+    }
+
+    /// Whether anything is to befall any frame.
+    pub fn any(&self) -> bool {
+        self.shares().iter().any(|(_, share)| share.0 > 0.0)
+    }
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.any() {
+            return write!(f, "no faults");
+        }
+        for (name, share) in self.shares() {
+            if share.0 > 0.0 {
+                write!(f, "{name} {share}, ")?;
+            }
+        }
+        write!(f, "faults on {}", self.faults_on)
     }
 }
 
@@ -75,34 +98,46 @@ impl fmt::Display for Settings {
         if let Some(rate) = &self.rate {
             write!(f, ", rate {}", rate.text)?;
         }
-        let faults = [
-            ("loss", self.loss),
-            ("dup", self.dup),
-            ("reorder", self.reorder),
-            ("corrupt", self.corrupt),
-        ];
-        for (name, share) in faults {
-            if share.0 > 0.0 {
-                write!(f, ", {name} {share}")?;
-            }
-        }
-        if self.faulty() {
-            let on = self.faults_on.to_possible_value().expect("no value is hidden");
-            write!(f, ", faults on {}, seed {}", on.get_name(), self.seed)?;
+        if self.faults.any() {
+            write!(f, ", {}, seed {}", self.faults, self.seed)?;
         }
         Ok(())
     }
 }
 
 /// Which frames the faults befall.
-#[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FaultsOn {
-    /// Every frame: also TCP, which repairs itself but slowly, and ARP
     #[default]
     All,
-    /// Only UDP over IPv4, which foldback's own frames are
+    /// UDP over IPv4.
     Udp,
+    /// To this port.
+    UdpPort(u16),
+}
+
+impl FromStr for FaultsOn {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let port = || text.strip_prefix("udp:")?.parse().ok().filter(|port| *port > 0);
+        match text {
+            "all" => Ok(Self::All),
+            "udp" => Ok(Self::Udp),
+            _ => port().map(Self::UdpPort).ok_or_else(|| "write all, udp or udp:PORT".into()),
+        }
+    }
+}
+
+impl fmt::Display for FaultsOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => write!(f, "all"),
+            Self::Udp => write!(f, "udp"),
+            Self::UdpPort(port) => write!(f, "udp:{port}"),
+        }
+    }
 }
 
 /// A share of all frames, 0 to 1; written in percent.
@@ -173,7 +208,7 @@ impl FromStr for Rate {
 
 #[cfg(test)]
 mod tests {
-    use super::{Rate, Settings, Share};
+    use super::{FaultsOn, Rate, Settings, Share};
 
     #[test]
     fn shares_are_percentages_and_nothing_else() {
@@ -183,6 +218,16 @@ mod tests {
         assert_eq!("0".parse::<Share>(), Ok(Share(0.0)));
         for wrong in ["1", "0.01", "-1%", "101%", "%", "x%", "NaN%", ""] {
             assert!(wrong.parse::<Share>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn faults_befall_what_is_named() {
+        for right in ["all", "udp", "udp:17717"] {
+            assert_eq!(right.parse::<FaultsOn>().unwrap().to_string(), right);
+        }
+        for wrong in ["", "tcp", "udp:", "udp:0", "udp:65536", "17717"] {
+            assert!(wrong.parse::<FaultsOn>().is_err(), "{wrong}");
         }
     }
 
@@ -199,7 +244,7 @@ mod tests {
     fn settings_show_only_what_was_asked_for() {
         let mut settings = Settings::default();
         assert_eq!(settings.to_string(), "mtu 1500");
-        settings.loss = Share(0.01);
+        settings.faults.loss = Share(0.01);
         assert_eq!(settings.to_string(), "mtu 1500, loss 1%, faults on all, seed 1");
     }
 }

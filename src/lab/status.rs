@@ -54,20 +54,22 @@ impl Status {
         let mut text =
             format!("lab {}: {state}, {} hosts, {}\n", lab.name, lab.hosts, lab.settings);
         let _ = write!(text, "{:6}{:13}{:>5}", "host", "address", "procs");
-        if lab.settings.faulty() {
+        if lab.fault_maps.is_some() {
             let names = ["frames to", "lost", "duplicated", "reordered", "corrupted", "failed"];
             for name in names {
                 let _ = write!(text, "{name:>12}");
             }
+            text.push_str("  faults");
         }
         text.push('\n');
-        for host in &self.host {
+        for (host, faults) in self.host.iter().zip(&lab.faults) {
             let _ = write!(text, "{:6}{:13}{:>5}", host.name, host.address, host.processes);
             if let Some(c) = &host.faults {
                 let values = [c.frames, c.lost, c.duplicated, c.reordered, c.corrupted, c.failed];
                 for value in values {
                     let _ = write!(text, "{value:>12}");
                 }
+                let _ = write!(text, "  {faults}");
             }
             text.push('\n');
         }

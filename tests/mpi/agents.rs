@@ -1,31 +1,26 @@
 //! Ranks without any privilege, served by an agent on each host.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::harness::{FOLDBACK, Job, Mpi, Outcome, Scratch, command, succeed, turn, wait};
+use crate::harness::{FOLDBACK, Job, Lab, Mpi, Outcome, Scratch, turn, wait};
 
 pub const HOSTS: u32 = 3;
 pub const NOBODY: &str = "65534";
 const SOON: Duration = Duration::from_secs(600);
 
-/// A lab that stays, with an agent on each host.
+/// A lab with an agent on each host.
 pub struct Served {
-    pub name: String,
+    pub lab: Lab,
     agents: Vec<Child>,
 }
 
 impl Served {
     pub fn new() -> Self {
-        let name = format!("served-{}", std::process::id());
-        let mut up = command(FOLDBACK);
-        up.args(["lab", "up", "--name", &name, "--hosts", &HOSTS.to_string()]);
-        up.args(["--lives-with", &std::process::id().to_string()]);
-        succeed(&mut up, SOON);
-        let mut served = Self { name, agents: Vec::new() };
+        let mut served = Self { lab: Lab::new(HOSTS), agents: Vec::new() };
         served.agents = (0..HOSTS).map(|host| served.start_agent(host)).collect();
         for host in 0..HOSTS {
             served.await_agent(host);
@@ -33,15 +28,8 @@ impl Served {
         served
     }
 
-    /// A command inside a host; the arguments are still to be given.
-    pub fn on(&self, host: u32) -> Command {
-        let mut command = command(FOLDBACK);
-        command.args(["lab", "exec", "--name", &self.name, &format!("h{host}"), "--"]);
-        command
-    }
-
     fn start_agent(&self, host: u32) -> Child {
-        let mut agent = self.on(host);
+        let mut agent = self.lab.on(host);
         agent.args([FOLDBACK, "agent"]).stdin(Stdio::null());
         agent.spawn().expect("the agent starts")
     }
@@ -68,7 +56,7 @@ impl Served {
     fn await_agent(&self, host: u32) {
         let end = Instant::now() + SOON;
         loop {
-            let mut status = self.on(host);
+            let mut status = self.lab.on(host);
             status.args([FOLDBACK, "status"]).stdout(Stdio::null()).stderr(Stdio::null());
             if status.status().expect("foldback status starts").success() {
                 return;
@@ -94,7 +82,6 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         self.end_agents();
-        let _ = command(FOLDBACK).args(["lab", "down", "--name", &self.name]).status();
     }
 }
 
@@ -104,7 +91,8 @@ fn unprivileged_ranks_fold_through_an_agent() {
     let served = Served::new();
     for mpi in [Mpi::Open, Mpi::Mpich] {
         let outcome = Job::new(mpi, HOSTS)
-            .option(&["--name", &served.name, "--as-user", NOBODY])
+            .lab(&served.lab)
+            .option(&["--as-user", NOBODY])
             .readable_by_all()
             .run("histogram", &[]);
         outcome.assert_prints("histogram: OK");
@@ -131,9 +119,7 @@ fn freed_communicators_leave_no_group_behind() {
     let served = Served::new();
     for mpi in [Mpi::Open, Mpi::Mpich] {
         let groups = format!("{FOLDBACK} status | grep '^group '");
-        let outcome = Job::new(mpi, HOSTS)
-            .option(&["--name", &served.name])
-            .run("freed", &["--groups", &groups]);
+        let outcome = Job::new(mpi, HOSTS).lab(&served.lab).run("freed", &["--groups", &groups]);
         outcome.assert_prints("freed: all gone");
     }
 }
@@ -151,7 +137,7 @@ fn a_job_outlives_its_agents() {
         let served = Served::new();
         let outcome = Job::new(mpi, HOSTS)
             .ranks_per_host(ranks_per_host)
-            .option(&["--name", &served.name])
+            .lab(&served.lab)
             .run("orphan", &["--command", &served.signal(signal, hosts)]);
         outcome.assert_prints("orphan: OK");
         assert!(outcome.stderr.contains("going on by ordinary sockets"), "{}", outcome.stderr);
@@ -167,7 +153,7 @@ fn a_job_ends_while_its_agents_stand_still() {
         let served = Served::new();
         let outcome = Job::new(mpi, HOSTS)
             .ranks_per_host(ranks_per_host)
-            .option(&["--name", &served.name])
+            .lab(&served.lab)
             .env("FOLDBACK_STATS", "")
             .run("orphan", &["--command", &served.signal("STOP", 0..3)]);
         outcome.assert_prints("orphan: OK");
@@ -180,7 +166,7 @@ fn a_job_ends_while_its_agents_stand_still() {
 fn outlive_an_upgrade(mpi: Mpi, arguments: &[&str]) -> Outcome {
     let mut served = Served::new();
     let kill = served.signal("KILL", 0..3);
-    let name = served.name.clone();
+    let name = served.lab.name.clone();
     let answers = format!("{FOLDBACK} status >/dev/null 2>&1");
     let outcome = std::thread::scope(|scope| {
         let job = scope.spawn(|| {
@@ -219,7 +205,7 @@ fn a_new_agent_serves_old_communicators() {
 fn a_job_without_agents_returns_to_mpi() {
     let _turn = turn();
     let mut served = Served::new();
-    let (wanted, name) = (Scratch::new("wanted"), served.name.clone());
+    let (wanted, name) = (Scratch::new("wanted"), served.lab.name.clone());
     let wait = format!(
         "touch {}; while {FOLDBACK} status >/dev/null 2>&1; do sleep 0.05; done",
         wanted.path().display()

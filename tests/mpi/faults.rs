@@ -1,6 +1,6 @@
 //! Networks that lose, double, reorder and spoil frames.
 
-use crate::harness::{Job, Mpi, turn};
+use crate::harness::{Job, Lab, Mpi, Outcome, turn};
 
 const SMALL_FAULTS: &[&str] =
     &["--loss", "1%", "--dup", "1%", "--reorder", "1%", "--corrupt", "1%"];
@@ -76,14 +76,78 @@ fn a_slow_link_only_takes_longer() {
     outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
 }
 
-/// Of one host, with collectives under way, its MPI's own messages among what is lost.
+/// Runs `orphan` with a fault that begins with collectives under way.
+fn outlive((mpi, hosts, ranks_per_host): (Mpi, u32, u32), fault: fn(&Lab) -> String) -> Outcome {
+    let _turn = turn();
+    let lab = Lab::new(hosts);
+    let job = Job::new(mpi, hosts).ranks_per_host(ranks_per_host).lab(&lab);
+    let outcome = job.run("orphan", &["--command", &fault(&lab)]);
+    outcome.assert_prints("orphan: OK");
+    outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
+    outcome
+}
+
+/// Of one host, its MPI's own messages among what is lost.
+fn link_down(_: &Lab) -> String {
+    "ip link set eth0 down; sleep 2; ip link set eth0 up".to_owned()
+}
+
+/// Likewise, in one direction: what the host sends arrives.
+fn deaf(lab: &Lab) -> String {
+    let [begin, end] = ["--host h1 --loss 100%", ""].map(|options| lab.faults(options));
+    format!("{begin}; sleep 1; {end}")
+}
+
+fn all_lost(lab: &Lab) -> String {
+    let [begin, end] = ["--loss 100%", ""].map(|options| lab.faults(options));
+    format!("{begin}; sleep 0.05; {end}; sleep 0.2; {begin}; sleep 2; {end}")
+}
+
+/// A firewall that comes up, for good: what the programs send does not reach one host any more.
+fn filtered(lab: &Lab) -> String {
+    let port = foldback::bindings::FB_UDP_PORT;
+    lab.faults(&format!("--host h1 --loss 100% --faults-on udp:{port}"))
+}
+
+fn assert_rescued(outcome: &Outcome) {
+    assert!(outcome.stderr.contains("going on by ordinary sockets"), "{}", outcome.stderr);
+    assert!(outcome.rescued() > 0, "{:#}", outcome.stats);
+}
+
 #[test]
 fn a_link_may_be_down_for_a_while() {
-    let _turn = turn();
+    outlive((Mpi::Open, 3, 1), link_down);
+    outlive((Mpi::Mpich, 3, 1), link_down);
+}
+
+#[test]
+fn a_link_may_be_deaf_for_a_while() {
+    outlive((Mpi::Open, 8, 1), deaf);
+}
+
+#[test]
+fn everything_may_be_lost_for_a_while() {
+    outlive((Mpi::Mpich, 2, 1), all_lost);
+}
+
+#[test]
+fn the_port_may_be_filtered() {
+    assert_rescued(&outlive((Mpi::Open, 4, 2), filtered));
+    assert_rescued(&outlive((Mpi::Mpich, 2, 1), filtered));
+}
+
+#[test]
+#[ignore = "long: every fault in every setting"]
+fn a_job_outlives_its_network() {
     for mpi in [Mpi::Open, Mpi::Mpich] {
-        let outcome = Job::new(mpi, 3)
-            .run("orphan", &["--command", "ip link set eth0 down; sleep 2; ip link set eth0 up"]);
-        outcome.assert_prints("orphan: OK");
-        outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
+        for (hosts, ranks_per_host) in [(2, 1), (4, 2), (8, 1)] {
+            for fault in [link_down, deaf, all_lost] {
+                outlive((mpi, hosts, ranks_per_host), fault);
+            }
+            assert_rescued(&outlive((mpi, hosts, ranks_per_host), filtered));
+            outlive((mpi, hosts, ranks_per_host), |_| {
+                "ip link set eth0 down; sleep 20; ip link set eth0 up".to_owned()
+            });
+        }
     }
 }

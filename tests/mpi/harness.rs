@@ -4,6 +4,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -121,6 +122,42 @@ pub fn library() -> PathBuf {
         .expect("cargo built libfoldback.so")
 }
 
+/// A lab that stays until the test is over.
+pub struct Lab {
+    pub name: String,
+}
+
+impl Lab {
+    pub fn new(hosts: u32) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let (own, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let lab = Self { name: format!("test-{own}-{number}") };
+        let mut up = command(FOLDBACK);
+        up.args(["lab", "up", "--name", &lab.name, "--hosts", &hosts.to_string()]);
+        up.args(["--lives-with", &own.to_string()]);
+        succeed(&mut up, HANG);
+        lab
+    }
+
+    /// A command inside a host; the arguments are still to be given.
+    pub fn on(&self, host: u32) -> Command {
+        let mut command = command(FOLDBACK);
+        command.args(["lab", "exec", "--name", &self.name, &format!("h{host}"), "--"]);
+        command
+    }
+
+    /// A shell command that changes what befalls the frames.
+    pub fn faults(&self, options: &str) -> String {
+        format!("{FOLDBACK} lab faults --name {} {options}", self.name)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let _ = command(FOLDBACK).args(["lab", "down", "--name", &self.name]).status();
+    }
+}
+
 /// A file or directory that is gone when the test is over.
 pub struct Scratch(PathBuf);
 
@@ -196,6 +233,11 @@ impl Job {
         self.command.env("FOLDBACK_LIB", copy(&library(), copies.path()));
         self.copies = Some(copies);
         self
+    }
+
+    /// In a lab that is up.
+    pub fn lab(self, lab: &Lab) -> Self {
+        self.option(&["--name", &lab.name])
     }
 
     /// Seconds that the job may take.

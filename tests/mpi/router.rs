@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{FOLDBACK, HANG, Job, Mpi, Outcome, command, succeed, turn};
+use crate::harness::{FOLDBACK, HANG, Job, Lab, Mpi, Outcome, command, succeed, turn};
 
 fn job(mpi: Mpi, hosts: u32) -> Job {
     Job::new(mpi, hosts).env("FOLDBACK_ROUTE", "auto").env("FOLDBACK_MAX_BYTES", "")
@@ -72,41 +72,19 @@ fn whoever_wants_the_real_mpi_alone_gets_it() {
     assert!(lines.iter().all(|line| line["route"] == "mpi"), "{:#}", outcome.stats);
 }
 
-/// A lab that is removed when the test is over.
-struct Lab(String);
-
-impl Lab {
-    fn up(hosts: &str) -> Self {
-        let name = format!("router-{}", std::process::id());
-        let own = std::process::id().to_string();
-        lab(&["up", "--name", &name, "--hosts", hosts, "--lives-with", &own]);
-        Self(name)
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let _ = command(FOLDBACK).args(["lab", "down", "--name", &self.0]).status();
-    }
-}
-
-fn lab(arguments: &[&str]) {
-    let mut command = command(FOLDBACK);
-    succeed(command.arg("lab").args(arguments), HANG);
-}
-
 #[test]
 fn a_network_may_change_in_mid_run() {
     let _turn = turn();
-    let lab_of_four = Lab::up("4");
-    let name = lab_of_four.0.clone();
+    let lab = Lab::new(4);
+    let name = lab.name.clone();
     let changes = thread::spawn(move || {
         for rate in ["100mbit", "off", "1gbit", "off"] {
             thread::sleep(Duration::from_secs(2));
-            lab(&["rate", rate, "--name", &name]);
+            let mut set = command(FOLDBACK);
+            succeed(set.args(["lab", "rate", rate, "--name", &name]), HANG);
         }
     });
-    let job = job(Mpi::Open, 4).option(&["--name", &lab_of_four.0]);
+    let job = job(Mpi::Open, 4).lab(&lab);
     let outcome = job.run("drift", &["--bytes", "1024", "--seconds", "10"]);
     changes.join().expect("the rates are set");
     outcome.assert_prints("of each ok");

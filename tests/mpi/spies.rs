@@ -49,6 +49,7 @@ struct Spy(Child);
 impl Spy {
     fn start(served: &Served, host: u32) -> Self {
         let child = served
+            .lab
             .on(host)
             .arg(std::env::current_exe().expect("this test has a path"))
             .args(["spies::role", "--exact", "--nocapture"])
@@ -75,7 +76,8 @@ fn nobody_sees_a_token_while_groups_come_and_go() {
     let served = Served::new();
     let spies: Vec<_> = (0..HOSTS).map(|host| Spy::start(&served, host)).collect();
     let outcome = Job::new(Mpi::Open, HOSTS)
-        .option(&["--name", &served.name, "--as-user", NOBODY])
+        .lab(&served.lab)
+        .option(&["--as-user", NOBODY])
         .readable_by_all()
         .run("subcomm", &["--cycles", "100"]);
     outcome.assert_prints("100 cycles");
