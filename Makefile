@@ -40,7 +40,7 @@ test: build ## every behaviour once; what CI runs (as root; 7 minutes)
 test-quick: build ## between edits: logic, simulation, packets, two small jobs (as root; a minute)
 	@scripts/test.sh quick
 
-test-long: build ## 100,000 collectives, 1,000 communicators: before a release (as root; 2 minutes)
+test-long: build ## long streams and simulations, every fault: before a release (as root; 10 minutes)
 	@scripts/test.sh long
 
 test-apps: build setup-apps ## programs of others, mpi4py's own tests among them (as root)

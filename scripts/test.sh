@@ -3,8 +3,8 @@
 #
 #   scripts/test.sh quick    between edits: pure logic, the simulation, packets, a job on each MPI of Debian
 #   scripts/test.sh all      every behaviour once: what decides whether a change lands
-#   scripts/test.sh long     100,000 collectives, 1,000 communicators: before a release, and after a
-#                            change of the protocol
+#   scripts/test.sh long     long streams and simulations, every fault in every setting: before a release, and
+#                            after a change of the protocol
 #   scripts/test.sh apps     the programs of others, mpi4py's own tests among them
 set -eu
 cd "$(dirname "$0")/.."
@@ -23,7 +23,7 @@ all)
 	cargo test --release
 	;;
 long)
-	cargo test --release --test mpi -- --ignored
+	cargo test --release --test simulation --test mpi -- --ignored --nocapture
 	;;
 apps)
 	cargo test --release --test apps -- --include-ignored --nocapture

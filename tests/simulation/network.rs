@@ -9,47 +9,10 @@ use std::sync::{Arc, Weak};
 use foldback::bindings as b;
 use foldback::keeper::deputy::{Datagrams, Deputy};
 use foldback::keeper::ways::Ways;
-use foldback::wire::cells::Memory;
+use foldback::wire::cells::Mapped;
 use foldback::wire::{Fabric, Identity, native};
 
-/// splitmix64, Steele, Lea and Flood, OOPSLA 2014.
-pub struct Rng(u64);
-
-impl Rng {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-}
-
-/// What befalls frames, in thousandths; delays in microseconds.
-#[derive(Clone, Copy, Debug)]
-pub struct Fault {
-    pub loss: u64,
-    pub duplication: u64,
-    pub delay: u64,
-    pub most_delay: u64,
-    /// Frames with a bit flipped.
-    pub flips: u64,
-    /// Frames to a host's own cell that find it locked.
-    pub busy: u64,
-    /// Frames at whose sending some host moves: what is for its old address is lost from then on.
-    pub moves: u64,
-    /// Frames at whose sending the programs of some host end, or come back.
-    pub crashes: u64,
-    /// Hosts whose programs are gone from the beginning, one bit each.
-    pub dead: u64,
-}
+use crate::adversary::{Adversary, Fault, Seeded};
 
 struct Host {
     /// Its programs are gone: sockets alone send and receive.
@@ -57,7 +20,7 @@ struct Host {
     /// Stands in for them, if the run has a second transport.
     deputy: Weak<SimulatedDeputy>,
     group: b::fb_group,
-    cells: Vec<b::fb_cell>,
+    cells: Mapped,
     counters: b::fb_counters,
     /// How often it has moved, which is its address.
     address: u64,
@@ -82,8 +45,9 @@ struct State {
     wire: BTreeMap<(u64, u64), Packet>,
     serial: u64,
     now: u64,
-    rng: Rng,
-    fault: Fault,
+    adversary: Box<dyn Adversary>,
+    /// Whether there is a second transport.
+    second: bool,
     xdp: bool,
 }
 
@@ -113,76 +77,54 @@ pub struct SecondPort {
     me: u8,
 }
 
-type SimulatedDeputy = Deputy<HostMemory, SecondPort>;
+type SimulatedDeputy = Deputy<Mapped, SecondPort>;
 /// All ways out of one host.
-pub type Out = Ways<Port, HostMemory, SecondPort>;
-
-/// The cells of one host.
-pub struct HostMemory {
-    base: *mut b::fb_cell,
-    window: u32,
-    _network: Network,
-}
-
-// SAFETY: the cells live in a vector that is never resized, held by the network, held here.
-unsafe impl Memory for HostMemory {
-    fn base(&self) -> *mut b::fb_cell {
-        self.base
-    }
-
-    fn window(&self) -> u32 {
-        self.window
-    }
-}
-
-/// The cells of one host, in the network's own hands.
-struct Cells {
-    base: *mut b::fb_cell,
-    window: u32,
-}
-
-// SAFETY: made of the vector that has them, for one look.
-unsafe impl Memory for Cells {
-    fn base(&self) -> *mut b::fb_cell {
-        self.base
-    }
-
-    fn window(&self) -> u32 {
-        self.window
-    }
-}
+pub type Out = Ways<Port, Mapped, SecondPort>;
 
 impl Network {
+    /// One on which chance decides what befalls frames; with a second transport, if programs may be gone.
     pub fn new(seed: u64, members: u8, window: u32, xdp: bool, fault: Fault) -> Self {
+        let second = fault.crashes > 0 || fault.dead > 0;
+        let network = Self::under(Box::new(Seeded::new(seed, fault)), members, window, xdp, second);
+        for (me, host) in network.0.borrow_mut().hosts.iter_mut().enumerate() {
+            host.crashed = fault.dead >> me & 1 == 1;
+        }
+        network
+    }
+
+    /// One on which `adversary` decides.
+    pub fn under(
+        adversary: Box<dyn Adversary>,
+        members: u8,
+        window: u32,
+        xdp: bool,
+        second: bool,
+    ) -> Self {
         let host = |me| Host {
-            crashed: fault.dead >> me & 1 == 1,
+            crashed: false,
             deputy: Weak::new(),
             group: b::fb_group { window, members, self_: me, ..Default::default() },
-            // SAFETY: zeroes are how the kernel hands cells out.
-            cells: (0..=window).map(|_| unsafe { std::mem::zeroed() }).collect(),
+            cells: Mapped::own(window).expect("memory for cells"),
             counters: b::fb_counters::default(),
             address: 0,
             learnt: vec![0; members.into()],
         };
         let hosts = (0..members).map(host).collect();
-        let rng = Rng::new(seed ^ 0xfab);
-        let state = State { hosts, wire: BTreeMap::new(), serial: 0, now: 0, rng, fault, xdp };
+        let (wire, serial, now) = (BTreeMap::new(), 0, 0);
+        let state = State { hosts, wire, serial, now, adversary, second, xdp };
         Self(Rc::new(RefCell::new(state)))
     }
 
-    pub fn memory(&self, me: u8) -> HostMemory {
-        let mut state = self.0.borrow_mut();
-        let host = &mut state.hosts[usize::from(me)];
-        let (base, window) = (host.cells.as_mut_ptr(), host.group.window);
-        HostMemory { base, window, _network: self.clone() }
+    /// The cells of one host.
+    pub fn memory(&self, me: u8) -> Mapped {
+        self.0.borrow().hosts[usize::from(me)].cells.clone()
     }
 
-    /// The ways out of a member; with a second transport, if programs may be gone.
+    /// The ways out of a member.
     pub fn ways(&self, identity: &Identity) -> Out {
         let me = identity.me;
         let port = Port { network: self.clone(), me };
-        let fault = self.0.borrow().fault;
-        if fault.crashes == 0 && fault.dead == 0 {
+        if !self.0.borrow().second {
             return Ways::new(port);
         }
         let second = SecondPort { network: self.clone(), me };
@@ -207,6 +149,14 @@ impl Network {
         if state.wire.keys().next().is_none_or(|(at, _)| *at > state.now + 100) {
             state.now += 20;
         }
+    }
+
+    /// Nothing is left to do before a frame arrives, or somebody is out of patience: lets the clocks run on, for
+    /// a millisecond at most.
+    pub fn skip(&self) {
+        let mut state = self.0.borrow_mut();
+        let arrival = state.wire.keys().next().map_or(u64::MAX, |(at, _)| *at);
+        state.now = arrival.clamp(state.now + 1, state.now + 1000);
     }
 
     pub fn counters(&self) -> Vec<b::fb_counters> {
@@ -255,28 +205,20 @@ impl State {
 
     /// Puts a frame on the wire, with what the faults make of it.
     fn carry(&mut self, to: u8, way: Way, frame: &b::fb_frame, payload: &[u8]) {
-        let fault = self.fault;
-        if self.rng.below(1000) < fault.moves {
-            let moved = self.rng.below(self.hosts.len() as u64) as usize;
+        let bits = 8 * (b::FB_FRAME_BYTES as usize + payload.len());
+        let fate = self.adversary.befall(self.hosts.len(), bits);
+        if let Some(moved) = fate.moved {
             self.hosts[moved].address += 1;
         }
-        if self.rng.below(1000) < fault.crashes {
-            let at = self.rng.below(self.hosts.len() as u64) as usize;
-            self.hosts[at].crashed ^= true;
+        if let Some(crashed) = fate.crashed {
+            self.hosts[crashed].crashed ^= true;
         }
-        if self.rng.below(1000) < fault.loss {
-            return;
-        }
-        let copies = 1 + u64::from(self.rng.below(1000) < fault.duplication);
-        for _ in 0..copies {
-            let late = self.rng.below(1000) < fault.delay;
-            let delay = if late { self.rng.below(fault.most_delay + 1) } else { 1 };
+        for copy in fate.copies.into_iter().flatten() {
             self.serial += 1;
-            let key = (self.now + delay, self.serial);
+            let key = (self.now + copy.delay, self.serial);
             let mut packet = (to, *frame, payload.to_vec(), way);
-            if self.rng.below(1000) < fault.flips {
-                let bit = self.rng.below(8 * (b::FB_FRAME_BYTES as u64 + payload.len() as u64));
-                flip(&mut packet, bit as usize);
+            if let Some(bit) = copy.flipped {
+                flip(&mut packet, bit);
             }
             self.wire.insert(key, packet);
         }
@@ -292,13 +234,12 @@ impl State {
         can_send: bool,
     ) -> bool {
         let host = &mut self.hosts[usize::from(me)];
-        if from.is_none() && self.rng.below(1000) < self.fault.busy {
+        if from.is_none() && self.adversary.is_busy() {
             return false;
         }
         let corrupt = host.counters.drop_corrupt;
-        let memory = Cells { base: host.cells.as_mut_ptr(), window: host.group.window };
         let counters = &mut host.counters;
-        let reply = native::enter(&memory, &host.group, counters, frame, payload, can_send);
+        let reply = native::enter(&host.cells, &host.group, counters, frame, payload, can_send);
         if let Some(from) = from.filter(|_| host.counters.drop_corrupt == corrupt) {
             host.learnt[usize::from(frame.source)] = from;
         }

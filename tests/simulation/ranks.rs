@@ -15,19 +15,20 @@ use foldback::leaf::fold::fold;
 use foldback::leaf::segment::Segment;
 use foldback::topology::{Image, Layout, Place};
 use foldback::wire::Algorithm::{self, Direct, Shards, Star};
-use foldback::wire::cells::Cells;
+use foldback::wire::cells::{Cells, Mapped};
 use foldback::wire::{Identity, Wire};
 
-use crate::network::{Fault, HostMemory, Network, Out, Rng};
+use crate::adversary::{Fault, Rng};
+use crate::network::{Network, Out};
 use crate::{CALM, CHUNK, GHOSTS, MOST, ROUGH};
 
 const WINDOW: u32 = 256;
 
 /// One run.
 #[derive(Clone, Copy)]
-struct Setting {
-    seed: u64,
-    hosts: u64,
+pub struct Setting {
+    pub seed: u64,
+    pub hosts: u64,
     most_ranks_per_host: u64,
     collectives: usize,
     most_bytes: u64,
@@ -39,7 +40,7 @@ struct Setting {
     to_all: bool,
     /// `None`: as usual for the size.
     algorithm: Option<Algorithm>,
-    fault: Fault,
+    pub fault: Fault,
 }
 
 /// Which host each rank is on: all hosts have at least one, in any order.
@@ -155,7 +156,7 @@ struct Under {
 }
 
 struct Rank {
-    engine: Engine<HostMemory, Out>,
+    engine: Engine<Mapped, Out>,
     begun: usize,
     under_way: VecDeque<Under>,
     /// Microseconds until which it is away.
@@ -236,7 +237,8 @@ fn ranks(layout: &Layout, network: &Network) -> Vec<Rank> {
     ranks.into_iter().flatten().collect()
 }
 
-fn run(setting: &Setting) {
+/// Runs all collectives on all ranks; returns the steps that it took.
+pub fn run(setting: &Setting) -> u64 {
     let seed = setting.seed;
     let mut rng = Rng::new(seed ^ 0x5eed);
     let layout = layout(setting, &mut rng);
@@ -292,6 +294,7 @@ fn run(setting: &Setting) {
             network.pass_time();
         }
     }
+    steps
 }
 
 const USUAL: Setting = Setting {
@@ -307,7 +310,8 @@ const USUAL: Setting = Setting {
     fault: CALM,
 };
 
-fn drawn(seed: u64) -> Setting {
+/// One of many: its size and ways vary with the seed.
+pub fn drawn(seed: u64) -> Setting {
     Setting {
         seed,
         hosts: 2 + seed % 4,

@@ -1,0 +1,180 @@
+//! Who decides what befalls frames and hosts: chance, by a seed, or a list of deviations from the usual.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// splitmix64, Steele, Lea and Flood, OOPSLA 2014.
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+}
+
+/// One copy of a frame that arrives.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// Microseconds from now.
+    pub delay: u64,
+    /// The bit that is flipped.
+    pub flipped: Option<usize>,
+}
+
+/// What befalls a frame that is put on the wire, and the hosts before that.
+#[derive(Debug, Default)]
+pub struct Fate {
+    /// A host that moves: what is for its old address is lost from then on.
+    pub moved: Option<usize>,
+    /// A host whose programs end, or come back.
+    pub crashed: Option<usize>,
+    pub copies: [Option<Arrival>; 2],
+}
+
+pub trait Adversary {
+    /// A frame of so many bits is sent, with so many hosts on the network.
+    fn befall(&mut self, hosts: usize, bits: usize) -> Fate;
+
+    /// Whether a frame to a host's own cell finds it locked.
+    fn is_busy(&mut self) -> bool;
+}
+
+/// How often what befalls frames, in thousandths; delays in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    pub loss: u64,
+    pub duplication: u64,
+    pub delay: u64,
+    pub most_delay: u64,
+    /// Frames with a bit flipped.
+    pub flips: u64,
+    /// Frames to a host's own cell that find it locked.
+    pub busy: u64,
+    /// Frames at whose sending some host moves.
+    pub moves: u64,
+    /// Frames at whose sending the programs of some host end, or come back.
+    pub crashes: u64,
+    /// Hosts whose programs are gone from the beginning, one bit each.
+    pub dead: u64,
+}
+
+/// Chance.
+pub struct Seeded {
+    rng: Rng,
+    fault: Fault,
+}
+
+impl Seeded {
+    pub fn new(seed: u64, fault: Fault) -> Self {
+        Self { rng: Rng::new(seed ^ 0xfab), fault }
+    }
+
+    fn happens(&mut self, thousandths: u64) -> bool {
+        self.rng.below(1000) < thousandths
+    }
+
+    fn copy(&mut self, bits: usize) -> Arrival {
+        let late = self.happens(self.fault.delay);
+        let delay = if late { self.rng.below(self.fault.most_delay + 1) } else { 1 };
+        let flips = self.happens(self.fault.flips);
+        let flipped = flips.then(|| self.rng.below(bits as u64) as usize);
+        Arrival { delay, flipped }
+    }
+}
+
+impl Adversary for Seeded {
+    fn befall(&mut self, hosts: usize, bits: usize) -> Fate {
+        let mut fate = Fate::default();
+        if self.happens(self.fault.moves) {
+            fate.moved = Some(self.rng.below(hosts as u64) as usize);
+        }
+        if self.happens(self.fault.crashes) {
+            fate.crashed = Some(self.rng.below(hosts as u64) as usize);
+        }
+        if !self.happens(self.fault.loss) {
+            fate.copies[0] = Some(self.copy(bits));
+            if self.happens(self.fault.duplication) {
+                fate.copies[1] = Some(self.copy(bits));
+            }
+        }
+        fate
+    }
+
+    fn is_busy(&mut self) -> bool {
+        self.happens(self.fault.busy)
+    }
+}
+
+/// At choice number `.0`, not the usual but alternative `.1`, counted from 1.
+pub type Deviation = (usize, usize);
+
+/// Choices, each with the usual and some alternatives; the usual is taken but for the deviations.
+#[derive(Default)]
+pub struct Choices {
+    deviations: Vec<Deviation>,
+    taken: usize,
+    /// How many alternatives each choice had.
+    pub alternatives: Vec<usize>,
+}
+
+impl Choices {
+    /// `deviations`: by the number of the choice.
+    pub fn new(deviations: &[Deviation]) -> Self {
+        Self { deviations: deviations.to_vec(), ..Self::default() }
+    }
+
+    /// Takes a choice: 0 is the usual.
+    pub fn choose(&mut self, alternatives: usize) -> usize {
+        let number = self.alternatives.len();
+        self.alternatives.push(alternatives);
+        match self.deviations.get(self.taken) {
+            Some(&(at, which)) if at == number => {
+                self.taken += 1;
+                assert!(which <= alternatives, "the same choices lead to the same choices");
+                which
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// Microseconds by which a frame is late: overtaken by the next ones; by some collectives; or so much that it has
+/// been asked for again.
+const LATE: [u64; 3] = [3, 30, 20_000];
+
+impl Adversary for Rc<RefCell<Choices>> {
+    fn befall(&mut self, hosts: usize, _: usize) -> Fate {
+        let arrival = |delay| Some(Arrival { delay, flipped: None });
+        let usual = Fate { copies: [arrival(1), None], ..Fate::default() };
+        let late = LATE.len();
+        match self.borrow_mut().choose(1 + 2 * late + 2 * hosts) {
+            0 => usual,
+            1 => Fate::default(),
+            which if which < 2 + late => Fate { copies: [arrival(LATE[which - 2]), None], ..usual },
+            which if which < 2 + 2 * late => {
+                Fate { copies: [arrival(1), arrival(LATE[which - 2 - late])], ..usual }
+            }
+            which => {
+                let host = which - 2 - 2 * late;
+                let (moved, crashed) =
+                    if host < hosts { (Some(host), None) } else { (None, Some(host - hosts)) };
+                Fate { moved, crashed, ..usual }
+            }
+        }
+    }
+
+    fn is_busy(&mut self) -> bool {
+        self.borrow_mut().choose(1) == 1
+    }
+}

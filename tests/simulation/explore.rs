@@ -1,0 +1,216 @@
+//! Small configurations, exhaustively: every run that deviates from a deterministic order a few times at most.
+//!
+//! Without deviations frames arrive in the order in which they were sent, and members take turns. A deviation
+//! is a frame lost, doubled or late, a cell found locked, a host that moves, programs that end or come
+//! back, a member that is away until all others wait. (Delay-bounded scheduling: Emmi, Qadeer and Rakamarić,
+//! POPL 2011.)
+//!
+//! Checked: every collective ends, on every member, with the right value.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use foldback::bindings as b;
+use foldback::wire::Algorithm::{self, Direct, Shards, Star};
+use foldback::wire::cells::Cells;
+use foldback::wire::{Identity, Wire};
+
+use crate::adversary::{Choices, Deviation};
+use crate::network::Network;
+use crate::{CHUNK, Collective, Member, Pattern, collectives, transfers};
+
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    members: u8,
+    algorithm: Algorithm,
+    xdp: bool,
+    depth: usize,
+    /// How often a run may deviate, and in how many of its first choices.
+    deviations: usize,
+    among: usize,
+}
+
+/// What an exploration took.
+#[derive(Default, Debug)]
+struct Took {
+    runs: u64,
+    steps: u64,
+}
+
+/// Six collectives of one chunk, of every pattern; by shards, which is for long messages, of some chunks.
+fn six(algorithm: Algorithm) -> Vec<Collective> {
+    let bytes = if algorithm == Shards { 2 * CHUNK } else { 16 };
+    let of = |pattern, op, bytes| Collective { pattern, op, element: 2, bytes };
+    let sum = b::FB_OP_SUM as u8;
+    vec![
+        of(Pattern::FoldToAll, sum, bytes),
+        of(Pattern::Broadcast(0), 0, bytes),
+        of(Pattern::FoldToRoot(1), sum, bytes),
+        of(Pattern::GatherToAll, 0, 16),
+        of(Pattern::Broadcast(1), 0, bytes),
+        of(Pattern::FoldToAll, sum, bytes),
+    ]
+}
+
+const WINDOW: u32 = 256;
+/// Far more rounds than any run takes.
+const MOST_ROUNDS: u64 = 20_000;
+const SEED: u64 = 1;
+
+/// One run; returns how many alternatives each of its choices had, and its steps.
+fn run(setting: &Setting, plan: &[Collective], deviations: &[Deviation]) -> (Vec<usize>, u64) {
+    let Setting { members, algorithm, .. } = *setting;
+    let choices = Rc::new(RefCell::new(Choices::new(deviations)));
+    let network = Network::under(Box::new(choices.clone()), members, WINDOW, setting.xdp, true);
+    let mut wires: Vec<_> = (0..members)
+        .map(|me| {
+            let identity = Identity { token: 7, members, me, chunk_bytes: CHUNK as u16 };
+            Wire::new(Cells::new(network.memory(me)), network.ways(&identity), identity)
+        })
+        .collect();
+    let mut all: Vec<_> = (0..members).map(|_| Member::default()).collect();
+    let start = Instant::now();
+    let (mut rounds, mut steps) = (0u64, 0);
+    let mut away = vec![false; members.into()];
+    while all.iter().any(|member| member.over < plan.len()) {
+        rounds += 1;
+        assert!(rounds < MOST_ROUNDS, "stuck: {:?}", network.counters());
+        let mut moved = false;
+        while network.deliver() {
+            steps += 1;
+            moved = true;
+        }
+        for me in 0..members {
+            let (member, wire) = (&mut all[usize::from(me)], &mut wires[usize::from(me)]);
+            if member.over == plan.len() || away[usize::from(me)] {
+                continue;
+            }
+            if choices.borrow_mut().choose(1) == 1 {
+                away[usize::from(me)] = true;
+                continue;
+            }
+            steps += 1;
+            while member.planned < plan.len() && member.ahead.len() < setting.depth {
+                let index = member.planned;
+                member.ahead.extend(transfers(SEED, index, &plan[index], members, me, algorithm));
+                member.planned += 1;
+            }
+            while member.under_way < setting.depth
+                && let Some((transfer, data)) = member.ahead.pop_front()
+            {
+                member.under_way += 1;
+                wire.submit(transfer.by(algorithm), data);
+            }
+            moved |= wire.poll(|| start + Duration::from_micros(network.now()));
+            while let Some(over) = wire.take_over() {
+                assert_eq!(over.mismatch, None);
+                member.take(over.buffers, plan, SEED, members, me);
+                moved = true;
+            }
+        }
+        if moved {
+            network.pass_time();
+        } else {
+            away.fill(false);
+            network.skip();
+        }
+    }
+    drop(wires);
+    drop(network);
+    let choices = Rc::into_inner(choices).expect("the network is gone").into_inner();
+    (choices.alternatives, steps)
+}
+
+/// All runs with these deviations and up to `left` later ones.
+fn explore_from(
+    setting: &Setting,
+    plan: &[Collective],
+    deviations: &mut Vec<Deviation>,
+    left: usize,
+    took: &mut Took,
+) {
+    let ran = catch_unwind(AssertUnwindSafe(|| run(setting, plan, deviations)));
+    let (alternatives, steps) = ran.unwrap_or_else(|panic| {
+        eprintln!("in {setting:?} with the deviations {deviations:?}");
+        resume_unwind(panic)
+    });
+    took.runs += 1;
+    took.steps += steps;
+    if left == 0 {
+        return;
+    }
+    let from = deviations.last().map_or(0, |(at, _)| at + 1);
+    for (at, alternatives) in alternatives.into_iter().enumerate().take(setting.among).skip(from) {
+        for which in 1..=alternatives {
+            deviations.push((at, which));
+            explore_from(setting, plan, deviations, left - 1, took);
+            deviations.pop();
+        }
+    }
+}
+
+fn explore(setting: &Setting, plan: &[Collective]) -> Took {
+    let mut took = Took::default();
+    explore_from(setting, plan, &mut Vec::new(), setting.deviations, &mut took);
+    println!("{setting:?}: {took:?}");
+    took
+}
+
+const TWO: Setting =
+    Setting { members: 2, algorithm: Star, xdp: false, depth: 2, deviations: 2, among: usize::MAX };
+
+#[test]
+fn two_members_bear_any_two_deviations() {
+    for algorithm in [Star, Direct] {
+        for xdp in [false, true] {
+            let took = explore(&Setting { algorithm, xdp, ..TWO }, &six(algorithm));
+            assert!(took.runs > 10_000, "{took:?}");
+        }
+    }
+}
+
+#[test]
+fn three_members_bear_any_two_deviations() {
+    let setting = Setting { members: 3, deviations: 2, ..TWO };
+    explore(&setting, &six(Star));
+}
+
+#[test]
+fn shards_bear_any_deviation() {
+    for members in [2, 3] {
+        let setting = Setting { members, algorithm: Shards, deviations: 1, ..TWO };
+        explore(&setting, &six(Shards));
+    }
+}
+
+/// More collectives than cells, far apart on the members, so that each cell is taken again.
+#[test]
+fn a_window_may_wrap_under_any_deviation() {
+    let plan = collectives(SEED, 2, 600, 16);
+    explore(&Setting { depth: 64, deviations: 1, ..TWO }, &plan);
+}
+
+/// What the roots of broadcasts say of themselves must not be taken for all: a third may have to ask for the
+/// first broadcast when it comes back.
+#[test]
+fn broadcasts_may_run_ahead_of_a_member() {
+    let broadcast = |index: u8| Collective {
+        pattern: Pattern::Broadcast(index % 2),
+        op: 0,
+        element: 0,
+        bytes: 16,
+    };
+    let plan: Vec<_> = (0..=255).chain(0..=255).map(broadcast).collect();
+    explore(&Setting { members: 3, depth: 8, deviations: 2, among: 8, ..TWO }, &plan);
+}
+
+/// Minutes: for `make test-long`.
+#[test]
+#[ignore = "long: minutes"]
+fn two_members_bear_any_three_deviations() {
+    for algorithm in [Star, Direct] {
+        explore(&Setting { algorithm, xdp: true, deviations: 3, ..TWO }, &six(algorithm));
+    }
+}
