@@ -31,8 +31,10 @@ pub struct Folding {
 
 /// Blocking calls from one such look to the next.
 const LOOK_EVERY: u32 = 1024;
-/// Eligible calls until it is tried again to make a group in place of one that has lost its programs.
+/// Eligible calls until it is tried again to make a group in place of one that has lost its programs; twice as
+/// many after each trial in vain, which takes seconds where frames are filtered; and at most.
 const AGAIN_AFTER: u32 = 10_000;
+const AGAIN_AFTER_MOST: u32 = 1 << 30;
 
 impl Folding {
     /// A group in which nothing has been measured.
@@ -73,8 +75,8 @@ pub struct Communicator {
     declined: OnceLock<Reason>,
     /// Eligible calls so far, until it has a group.
     calls: AtomicU32,
-    /// How many of these there must be, each time, if it has had a group before; else all that is tried is once.
-    again: Option<u32>,
+    /// How many of these there must be next time, if it has had a group before; else all that is tried is once.
+    again: Option<AtomicU32>,
     /// Groups of its persistent collectives.
     pool: Pool,
     /// `None`: not set up (yet).
@@ -141,24 +143,63 @@ impl Communicator {
         let mut folding = self.folding();
         if folding.is_none() {
             let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-            if calls < self.again.unwrap_or(setup_calls) {
+            let again = self.again.as_ref().map(|again| (again, again.load(Ordering::Relaxed)));
+            if calls < again.map_or(setup_calls, |(_, after)| after) {
                 return Err(Reason::NotYet);
             }
             *folding = set_up();
-            if folding.is_none() && self.again.is_some() {
+            if folding.is_none() {
+                let Some((again, after)) = again else {
+                    return Err(self.decline(Reason::NoGroup));
+                };
+                again.store((2 * after).min(AGAIN_AFTER_MOST), Ordering::Relaxed);
                 self.calls.store(0, Ordering::Relaxed);
                 return Err(Reason::NotYet);
             }
-            if folding.is_none() {
-                return Err(self.decline(Reason::NoGroup));
-            }
         }
         Ok(folding)
+    }
+
+    /// What is left to MPI may have a group again, after some calls.
+    fn try_again(&mut self) {
+        self.again = Some(AtomicU32::new(AGAIN_AFTER));
     }
 
     /// Its groups, as it is freed: its own, and those of persistent collectives that nobody has.
     fn close(self: Arc<Self>) -> impl Iterator<Item = Arc<Self>> {
         let spare = self.pool.close();
         std::iter::once(self).chain(spare)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tries(communicator: &Communicator, calls: u32) -> Vec<u32> {
+        let mut tries = Vec::new();
+        for call in 1..=calls {
+            let in_vain = || {
+                tries.push(call);
+                None
+            };
+            assert!(communicator.folding_or(4, in_vain).is_err());
+        }
+        tries
+    }
+
+    #[test]
+    fn who_had_a_group_tries_again_ever_more_seldom() {
+        let mut communicator = Communicator::new((0, 2), None, None);
+        communicator.try_again();
+        assert_eq!(tries(&communicator, 150_000), [10_000, 30_000, 70_000, 150_000]);
+        assert!(communicator.accepted().is_ok());
+    }
+
+    #[test]
+    fn who_never_had_one_tries_once() {
+        let communicator = Communicator::new((0, 2), None, None);
+        assert_eq!(tries(&communicator, 4), [4]);
+        assert_eq!(communicator.accepted(), Err(Reason::NoGroup));
     }
 }

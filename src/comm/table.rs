@@ -5,7 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use super::retired::Retired;
-use super::{AGAIN_AFTER, Communicator, Folding};
+use super::{Communicator, Folding};
 use crate::config::Config;
 use crate::mpi::Mpi;
 use crate::mpi::lifetime::Ended;
@@ -104,7 +104,7 @@ impl Communicators {
         log::info!("a group anew, since some host has lost its programs");
         let place = (old.rank, old.size);
         let mut new = Communicator::new(place, None, self.set_up(context, comm));
-        new.again = Some(AGAIN_AFTER);
+        new.try_again();
         let new = Arc::new(new);
         let old = self.write().insert(comm, Arc::clone(&new));
         self.retired.add(old.into_iter().flat_map(Communicator::close));

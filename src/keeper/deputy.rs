@@ -13,6 +13,9 @@ pub trait Datagrams {
 
     /// Has what came for this process taken in, now, if nobody else does.
     fn take_in(&self) {}
+
+    /// What is sent is not answered, or what answers does not come: for some time, every means is right.
+    fn by_all_means(&self) {}
 }
 
 /// Stands in for the programs of one host, for one group.
@@ -46,6 +49,16 @@ impl<M: Memory, D: Datagrams> Deputy<M, D> {
     /// What has been done so far, as the programs count it.
     pub fn counters(&self) -> b::fb_counters {
         *self.lock()
+    }
+
+    /// Nothing has come for long, though this member has asked.
+    pub fn by_all_means(&self) {
+        self.out.by_all_means();
+    }
+
+    /// The way to the other members.
+    pub fn out(&self) -> &D {
+        &self.out
     }
 
     /// Has what came for this process taken in, now.

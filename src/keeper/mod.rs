@@ -6,12 +6,16 @@
 //! sleeps in its socket, takes in what comes to this process by this way: so a rank is answered for while it
 //! computes, or sits in a receive of the MPI's.
 //!
+//! Where datagrams do not come through either, frames take a connection of TCP as well ([`streams`]).
+//!
 //! A group may also have no programs at all (`FOLDBACK_HOOK=none`), which takes no privilege. Then a rank that
 //! waits receives for itself, since waking the keeper for every frame costs more than all else, and the
 //! keeper sleeps meanwhile.
 #![allow(unsafe_code)]
 
 pub mod deputy;
+mod peers;
+mod streams;
 pub mod ways;
 
 use std::collections::HashMap;
@@ -26,11 +30,13 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow};
 
-use crate::bindings::{FB_CHUNK_BYTES, FB_FRAME_BYTES, fb_frame};
+use crate::bindings::{FB_CHUNK_BYTES, FB_FRAME_BYTES, FB_KIND_HELLO, fb_frame};
 use crate::sockopt;
 use crate::wire::Identity;
 use crate::wire::cells::Mapped;
-use deputy::{Datagrams, Deputy};
+use deputy::Deputy;
+pub use peers::Peers;
+use streams::Streams;
 
 const FRAME: usize = FB_FRAME_BYTES as usize;
 /// Longest datagram that makes sense.
@@ -41,6 +47,10 @@ const RECEIVE_BUFFER: i32 = 4 << 20;
 const AT_ONCE: usize = 64;
 /// How long the keeper leaves the socket to the ranks, as long as they look into it.
 const AWAY: Duration = Duration::from_millis(1);
+/// How often the keeper looks for idle connections, if there are any.
+const TIDY_MS: u16 = 10_000;
+/// Ports tried for one that is free for datagrams and connections.
+const PORTS: usize = 16;
 /// Pause after an error of the socket's, lest it come in a loop.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -54,7 +64,9 @@ pub struct Keepers(Mutex<HashMap<Ipv4Addr, Arc<Keeper>>>);
 /// A socket of this process and the thread that sleeps in it, for all groups at one address.
 pub struct Keeper {
     socket: UdpSocket,
-    port: u16,
+    own: SocketAddrV4,
+    /// None: there are no ports, or files, for them.
+    streams: Option<Streams>,
     seats: Mutex<HashMap<u64, Seated>>,
     /// How often ranks have looked into the socket.
     looks: AtomicU32,
@@ -64,12 +76,6 @@ struct Seated {
     /// Where each member's keeper is.
     peers: Vec<Option<SocketAddrV4>>,
     seat: Weak<Seat>,
-}
-
-/// The way to the other members' keepers.
-pub struct Peers {
-    keeper: Arc<Keeper>,
-    peers: Vec<Option<SocketAddrV4>>,
 }
 
 impl Keepers {
@@ -99,16 +105,15 @@ impl Keepers {
 
 impl Keeper {
     fn new(address: Ipv4Addr) -> io::Result<Self> {
-        let socket = UdpSocket::bind(SocketAddrV4::new(address, 0))?;
+        let (socket, own, streams) = sockets(address)?;
         sockopt::set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER)?;
         socket.set_nonblocking(true)?;
-        let port = socket.local_addr()?.port();
-        Ok(Self { socket, port, seats: Mutex::default(), looks: AtomicU32::new(0) })
+        Ok(Self { socket, own, streams, seats: Mutex::default(), looks: AtomicU32::new(0) })
     }
 
     /// The port of its socket, which peers are to be told.
     pub fn port(&self) -> u16 {
-        self.port
+        self.own.port()
     }
 
     fn seats(&self) -> MutexGuard<'_, HashMap<u64, Seated>> {
@@ -123,7 +128,7 @@ impl Keeper {
         peers: Vec<Option<SocketAddrV4>>,
         memory: Mapped,
     ) -> Arc<Seat> {
-        let way = Peers { keeper: Arc::clone(self), peers: peers.clone() };
+        let way = Peers::new(self, identity, peers.clone());
         let seat = Arc::new(Deputy::new(identity, memory, way));
         let mut seats = self.seats();
         seats.retain(|_, seated| seated.seat.strong_count() > 0);
@@ -140,22 +145,50 @@ impl Keeper {
         if named == Some(from) { seated.seat.upgrade() } else { None }
     }
 
+    /// Whether a group has a member's keeper there.
+    fn knows(&self, peer: SocketAddrV4) -> bool {
+        let seats = self.seats();
+        let live = seats.values().filter(|seated| seated.seat.strong_count() > 0);
+        live.flat_map(|seated| &seated.peers).flatten().any(|known| *known == peer)
+    }
+
     /// Takes in what comes, as long as the process lives.
     fn keep(&self) {
         let mut looks = 0;
         loop {
+            if self.accept().is_err() {
+                thread::sleep(PAUSE);
+            }
             let now = self.looks.load(Ordering::Relaxed);
             if now != looks {
                 looks = now;
                 thread::sleep(AWAY);
                 continue;
             }
-            let mut sockets = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-            let _ = poll(&mut sockets, PollTimeout::NONE);
+            self.sleep();
             if self.take_in().is_err() {
                 thread::sleep(PAUSE);
             }
         }
+    }
+
+    fn accept(&self) -> io::Result<()> {
+        let streams = self.streams.as_ref();
+        streams.map_or(Ok(()), |streams| streams.accept(|peer| self.knows(peer)))
+    }
+
+    /// Until something has come.
+    fn sleep(&self) {
+        let all = self.streams.iter().flat_map(Streams::all).collect::<Vec<_>>();
+        let fds = self.streams.iter().map(Streams::listener).chain(all.iter().map(|s| s.as_fd()));
+        let fds = fds.chain([self.socket.as_fd()]);
+        let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let _ = poll(&mut fds, if all.is_empty() { PollTimeout::NONE } else { TIDY_MS.into() });
+    }
+
+    /// Has the keeper look what there is to wait for.
+    fn wake(&self) {
+        let _ = self.socket.send_to(&[], self.own);
     }
 
     /// Takes in what has come, in place of the keeper, which sleeps as long as somebody does.
@@ -167,21 +200,34 @@ impl Keeper {
 
     /// Takes in what has come, or a good deal of it.
     fn take_in(&self) -> io::Result<()> {
-        let mut datagram = Datagram([0; MOST + 1]);
+        if let Some(streams) = self.streams.as_ref().filter(|streams| !streams.is_empty()) {
+            streams.receive(|frame, payload, from| {
+                if let Some(seat) = self.find(frame, from) {
+                    seat.take_in(frame, payload);
+                }
+            });
+        }
+        self.take_in_datagrams()
+    }
+
+    fn take_in_datagrams(&self) -> io::Result<()> {
+        let mut datagram = [0; MOST + 1];
         for _ in 0..AT_ONCE {
-            let (bytes, from) = match self.socket.recv_from(&mut datagram.0) {
+            let (bytes, from) = match self.socket.recv_from(&mut datagram) {
                 Ok((bytes, SocketAddr::V4(from))) => (bytes, from),
                 Ok(_) => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
-            let Some((frame, payload)) = datagram.0[..bytes].split_at_checked(FRAME) else {
+            let Some((frame, payload)) = datagram[..bytes].split_at_checked(FRAME) else {
                 continue;
             };
-            // SAFETY: as many bytes as a frame has, which is integers; the buffer is aligned as one is.
-            let frame = unsafe { frame.as_ptr().cast::<fb_frame>().read() };
-            if let Some(seat) = self.find(&frame, from) {
+            let frame = frame_of(frame);
+            let Some(seat) = self.find(&frame, from) else { continue };
+            if u32::from(frame.kind) == FB_KIND_HELLO {
+                seat.out().heard(&frame);
+            } else {
                 seat.take_in(&frame, payload);
             }
         }
@@ -189,27 +235,28 @@ impl Keeper {
     }
 }
 
-/// Room for a datagram, with the frame where it can be read as one.
-#[repr(C, align(8))]
-struct Datagram([u8; MOST + 1]);
-
-impl Datagrams for Peers {
-    fn send(&self, member: u8, frame: &fb_frame, payload: &[u8]) {
-        let Some(Some(to)) = self.peers.get(usize::from(member)) else { return };
-        // SAFETY: a frame is FRAME bytes without holes (bpf/wire.h).
-        let header =
-            unsafe { std::slice::from_raw_parts(std::ptr::from_ref(frame).cast::<u8>(), FRAME) };
-        let mut datagram = [0; MOST];
-        let bytes = FRAME + payload.len();
-        datagram[..FRAME].copy_from_slice(header);
-        datagram[FRAME..bytes].copy_from_slice(payload);
-        // A failure is a lost frame, which is legal. Who would block waits for no one.
-        let _ = self.keeper.socket.send_to(&datagram[..bytes], *to);
+/// A port of `address` for datagrams, and for connections if there is one for both.
+fn sockets(address: Ipv4Addr) -> io::Result<(UdpSocket, SocketAddrV4, Option<Streams>)> {
+    let any = SocketAddrV4::new(address, 0);
+    for _ in 0..PORTS {
+        let socket = UdpSocket::bind(any)?;
+        let own = SocketAddrV4::new(address, socket.local_addr()?.port());
+        match Streams::at(own) {
+            Ok(streams) => return Ok((socket, own, Some(streams))),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(_) => return Ok((socket, own, None)),
+        }
     }
+    let socket = UdpSocket::bind(any)?;
+    let own = SocketAddrV4::new(address, socket.local_addr()?.port());
+    Ok((socket, own, None))
+}
 
-    fn take_in(&self) {
-        self.keeper.look();
-    }
+/// The frame that these bytes are, as many as it has.
+fn frame_of(bytes: &[u8]) -> fb_frame {
+    assert_eq!(bytes.len(), FRAME);
+    // SAFETY: so many bytes as a frame has, which is integers.
+    unsafe { bytes.as_ptr().cast::<fb_frame>().read_unaligned() }
 }
 
 #[cfg(test)]

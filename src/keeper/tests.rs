@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
+use super::deputy::Datagrams;
 use super::ways::Ways;
 use super::*;
 use crate::bindings as b;
@@ -241,6 +242,61 @@ fn an_address_has_one_keeper() {
     assert!(Arc::ptr_eq(&first, &keepers.at(Ipv4Addr::LOCALHOST).unwrap()));
     assert!(!Arc::ptr_eq(&first, &keepers.at(Ipv4Addr::new(127, 0, 0, 2)).unwrap()));
     assert!(keepers.at(Ipv4Addr::new(192, 0, 2, 1)).is_err(), "not ours");
+}
+
+/// Its rank does nothing meanwhile.
+#[test]
+fn whoever_is_late_is_not_taken_for_silent() {
+    let members = members(2);
+    let begin = Instant::now();
+    while !members.seats[0].out().known(1).0 {
+        assert!(begin.elapsed() < MOST);
+        members.seats[0].by_all_means();
+        thread::yield_now();
+    }
+    assert_eq!(members.seats[0].out().known(1), (true, false));
+}
+
+#[test]
+fn whoever_does_not_answer_datagrams_gets_frames_by_a_connection() {
+    // Nobody reads the datagrams that come here.
+    let (filtered, at, streams) = sockets(address(1)).unwrap();
+    let streams = streams.unwrap();
+    let keeper = Keepers::default().at(address(0)).unwrap();
+    let chunk_bytes = FB_CHUNK_BYTES as u16;
+    let identity = Identity { token: TOKEN, members: 2, me: 0, chunk_bytes };
+    let seat = keeper.seat(&identity, vec![None, Some(at)], memory());
+    let pull = fb_frame {
+        magic: b::FB_WIRE_MAGIC,
+        version: b::FB_WIRE_VERSION as u8,
+        kind: b::FB_KIND_PULL as u8,
+        token: TOKEN,
+        seq: 7,
+        target: 1,
+        ..Default::default()
+    };
+    let pull = crate::wire::sealed(pull, &[]);
+    let (begin, mut came) = (Instant::now(), None);
+    while came.is_none() {
+        assert!(begin.elapsed() < MOST);
+        seat.by_all_means();
+        seat.let_out(1, &pull, &[]);
+        streams.accept(|peer| peer == SocketAddrV4::new(address(0), keeper.port())).unwrap();
+        streams.receive(|frame, _, _| came = Some(frame.seq));
+        thread::yield_now();
+    }
+    assert_eq!((came, seat.out().known(1)), (Some(7), (false, true)));
+    // And what it says by the connection is heard.
+    let cast = fb_frame { kind: b::FB_KIND_BROADCAST as u8, source: 1, ..pull };
+    let cast = crate::wire::sealed(fb_frame { seq: 1, ..cast }, &[]);
+    // SAFETY: a frame is FRAME bytes without holes (bpf/wire.h).
+    let bytes = unsafe { std::slice::from_raw_parts((&raw const cast).cast::<u8>(), FRAME) };
+    while seat.counters().deposited == 0 {
+        assert!(begin.elapsed() < MOST, "{:?}", seat.counters());
+        streams.send(SocketAddrV4::new(address(0), keeper.port()), bytes, false);
+        thread::yield_now();
+    }
+    drop(filtered);
 }
 
 /// Counts the frames that it is to send.

@@ -11,6 +11,8 @@ use crate::wire::cells::Memory;
 
 /// Times that a leader asks in vain, by the programs alone, before it takes both ways: 2, 4 and 8 ms.
 const IN_VAIN: u32 = 3;
+/// Times that it asks in vain by both ways before it takes every means there is: 0.6 seconds.
+const IN_VAIN_BY_BOTH: u32 = 10;
 /// Chunks rescued in one time of doubt after which there is something to say: where frames are lost now and
 /// then, one may be.
 const WORTH_A_WARNING: u64 = 16;
@@ -29,6 +31,8 @@ pub struct Ways<A, M, D> {
     doubt: bool,
     /// Times asked in vain, one after the other.
     in_vain: u32,
+    /// The group is at work, and its ways have been seen to lead somewhere: when they do not, all means are right.
+    at_work: bool,
     /// What the deputy had rescued when the doubt began, and at the last look; and looks since that changed.
     before: u64,
     rescued: u64,
@@ -38,7 +42,8 @@ pub struct Ways<A, M, D> {
 impl<A, M: Memory, D: Datagrams> Ways<A, M, D> {
     fn over(first: Option<A>, second: Option<Arc<Deputy<M, D>>>) -> Self {
         let doubt = first.is_none();
-        Self { first, second, doubt, in_vain: 0, before: 0, rescued: 0, clean: 0 }
+        let (in_vain, at_work) = (0, false);
+        Self { first, second, doubt, in_vain, at_work, before: 0, rescued: 0, clean: 0 }
     }
 
     /// Ways out, by the programs alone so far.
@@ -59,6 +64,11 @@ impl<A, M: Memory, D: Datagrams> Ways<A, M, D> {
     /// Adds the second way: when the programs have been found to work, or nobody would notice that they do not.
     pub fn add(&mut self, second: Arc<Deputy<M, D>>) {
         self.second = Some(second);
+    }
+
+    /// The ways have been found to work.
+    pub fn go_to_work(&mut self) {
+        self.at_work = true;
     }
 
     /// Chunks that came to their end here by the second way, though there are programs.
@@ -149,6 +159,11 @@ impl<A: Fabric, M: Memory, D: Datagrams> Fabric for Ways<A, M, D> {
                 self.before = self.rescued;
             }
             self.clean = 0;
+        }
+        if let Some(second) = self.second.as_ref().filter(|_| self.at_work)
+            && self.in_vain >= IN_VAIN_BY_BOTH
+        {
+            second.by_all_means();
         }
     }
 

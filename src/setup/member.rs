@@ -114,8 +114,8 @@ fn seat(
     keeper.seat(identity, ports.iter().enumerate().map(peer).collect(), memory)
 }
 
-/// Gives a member with programs its second way.
-pub fn add_second_way(
+/// What has been tried out goes to work; with programs, it gets its second way.
+pub fn go_to_work(
     wire: &mut GroupWire,
     keeper: &Arc<Keeper>,
     members: &[Ipv4Addr],
@@ -125,6 +125,7 @@ pub fn add_second_way(
         let memory = wire.cells.memory().clone();
         wire.fabric.add(seat(keeper, wire.identity(), members, ports, memory));
     }
+    wire.fabric.go_to_work();
 }
 
 /// Says HELLO, which is for programs to learn from.

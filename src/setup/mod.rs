@@ -39,7 +39,7 @@ use crate::wire::socket::SocketPool;
 use crate::wire::{Algorithm, Identity};
 use agent::AgentAccess;
 use exchange::{Failure, exchange};
-use member::{Means, add_second_way, greet, try_out};
+use member::{Means, go_to_work, greet, try_out};
 
 pub use trouble::NoGroup;
 use trouble::Trouble;
@@ -188,7 +188,7 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
     troubles(&layout, outcomes.iter().map(|outcome| &outcome.trouble))?;
     // Only now: what the trial found must be the programs' own work.
     if let (Some((wire, _)), Some(keeper)) = (&mut joined, &means.keeper) {
-        add_second_way(wire, keeper, &members, &ports);
+        go_to_work(wire, keeper, &members, &ports);
     }
     let has_shards = Algorithm::has_shards(members.len(), config.shared.window.into());
     let place = Place::new(layout, rank, chunk_bytes, has_shards).ok_or(NoGroup::Nowhere)?;

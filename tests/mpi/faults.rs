@@ -109,6 +109,18 @@ fn filtered(lab: &Lab) -> String {
     lab.faults(&format!("--host h1 --loss 100% --faults-on udp:{port}"))
 }
 
+/// A stricter one: no datagram reaches one host any more, and then none reaches any.
+fn no_datagrams(lab: &Lab) -> String {
+    let filter = "--loss 100% --faults-on udp";
+    let [one, all] = [&format!("--host h1 {filter}"), filter].map(|options| lab.faults(options));
+    format!("{one}; (sleep 1; {all}) &")
+}
+
+fn assert_streamed(outcome: &Outcome) {
+    assert!(outcome.stderr.contains("does not answer datagrams"), "{}", outcome.stderr);
+    assert!(outcome.rescued() > 0, "{:#}", outcome.stats);
+}
+
 fn assert_rescued(outcome: &Outcome) {
     assert!(outcome.stderr.contains("going on by ordinary sockets"), "{}", outcome.stderr);
     assert!(outcome.rescued() > 0, "{:#}", outcome.stats);
@@ -137,6 +149,12 @@ fn the_port_may_be_filtered() {
 }
 
 #[test]
+fn datagrams_may_be_filtered() {
+    assert_streamed(&outlive((Mpi::Open, 4, 2), no_datagrams));
+    assert_streamed(&outlive((Mpi::Mpich, 2, 1), no_datagrams));
+}
+
+#[test]
 #[ignore = "long: every fault in every setting"]
 fn a_job_outlives_its_network() {
     for mpi in [Mpi::Open, Mpi::Mpich] {
@@ -145,6 +163,7 @@ fn a_job_outlives_its_network() {
                 outlive((mpi, hosts, ranks_per_host), fault);
             }
             assert_rescued(&outlive((mpi, hosts, ranks_per_host), filtered));
+            assert_streamed(&outlive((mpi, hosts, ranks_per_host), no_datagrams));
             outlive((mpi, hosts, ranks_per_host), |_| {
                 "ip link set eth0 down; sleep 20; ip link set eth0 up".to_owned()
             });

@@ -1,0 +1,174 @@
+//! The way to the keepers of a group's other members: datagrams, and connections as well to whoever does not answer
+//! those.
+//!
+//! A member that waits for long may wait for one that computes, or for one that its datagrams do not reach. So
+//! its keeper asks the others' by a HELLO, which these answer at once, whatever their ranks do.
+#![allow(unsafe_code)]
+
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::deputy::Datagrams;
+use super::{FRAME, Keeper, MOST};
+use crate::bindings as b;
+use crate::wire::{Identity, sealed};
+
+/// A keeper that has answered is not asked again for so long.
+const FRESH: Duration = Duration::from_secs(2);
+/// A keeper that has not answered for so long gets frames by a connection, too, until it answers.
+const SILENT: Duration = Duration::from_millis(500);
+/// How often it is asked then, as long as there are frames for it.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The sequence number of a HELLO that asks for an answer; and of the answer.
+const ASKS: u64 = 1;
+const ANSWERS: u64 = 2;
+
+/// The way to the other members' keepers.
+pub struct Peers {
+    keeper: Arc<Keeper>,
+    token: u64,
+    me: u8,
+    /// By member; none for ourselves, and where there is no keeper.
+    peers: Vec<Option<Peer>>,
+    begin: Instant,
+}
+
+/// Times are in milliseconds since `begin`, and not 0.
+struct Peer {
+    at: SocketAddrV4,
+    /// When it last answered; when it was first asked after that, and last.
+    answered: AtomicU64,
+    asked: AtomicU64,
+    asked_last: AtomicU64,
+    /// It does not answer.
+    silent: AtomicBool,
+}
+
+impl Peers {
+    /// The way to `peers`, by member.
+    pub(super) fn new(
+        keeper: &Arc<Keeper>,
+        identity: &Identity,
+        peers: Vec<Option<SocketAddrV4>>,
+    ) -> Self {
+        let peer = |at| Peer {
+            at,
+            answered: AtomicU64::default(),
+            asked: AtomicU64::default(),
+            asked_last: AtomicU64::default(),
+            silent: AtomicBool::default(),
+        };
+        let peers = peers.into_iter().map(|at| at.map(peer)).collect();
+        let (token, me) = (identity.token, identity.me);
+        Self { keeper: Arc::clone(keeper), token, me, peers, begin: Instant::now() }
+    }
+
+    fn now(&self) -> u64 {
+        1 + self.begin.elapsed().as_millis() as u64
+    }
+
+    fn peer(&self, member: u8) -> Option<&Peer> {
+        self.peers.get(usize::from(member))?.as_ref()
+    }
+
+    fn say(&self, to: SocketAddrV4, what: u64) {
+        let hello = b::fb_frame {
+            magic: b::FB_WIRE_MAGIC,
+            version: b::FB_WIRE_VERSION as u8,
+            kind: b::FB_KIND_HELLO as u8,
+            token: self.token,
+            seq: what,
+            source: self.me,
+            ..Default::default()
+        };
+        let _ = self.keeper.socket.send_to(bytes_of(&sealed(hello, &[])), to);
+    }
+
+    fn ask(&self, peer: &Peer, now: u64) {
+        peer.asked_last.store(now, Ordering::Relaxed);
+        self.say(peer.at, ASKS);
+    }
+
+    /// A HELLO has come in a datagram.
+    pub(super) fn heard(&self, hello: &b::fb_frame) {
+        let Some(peer) = self.peer(hello.source) else { return };
+        if hello.seq == ASKS {
+            self.say(peer.at, ANSWERS);
+        } else {
+            peer.answered.store(self.now(), Ordering::Relaxed);
+            peer.silent.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+impl Peers {
+    /// Whether a member's keeper has ever answered; whether it does not answer.
+    pub(super) fn known(&self, member: u8) -> (bool, bool) {
+        let peer = self.peer(member).expect("a peer");
+        (peer.answered.load(Ordering::Relaxed) > 0, peer.silent.load(Ordering::Relaxed))
+    }
+}
+
+fn bytes_of(frame: &b::fb_frame) -> &[u8] {
+    // SAFETY: a frame is FRAME bytes without holes (bpf/wire.h).
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(frame).cast::<u8>(), FRAME) }
+}
+
+fn warn(peer: SocketAddrV4) {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    if !WARNED.swap(true, Ordering::Relaxed) {
+        log::warn!(
+            "{} does not answer datagrams: sending by TCP too, which is slower. Is UDP filtered, or the process \
+             stopped?",
+            peer.ip()
+        );
+    }
+}
+
+impl Datagrams for Peers {
+    fn send(&self, member: u8, frame: &b::fb_frame, payload: &[u8]) {
+        let Some(peer) = self.peer(member) else { return };
+        let mut datagram = [0; MOST];
+        let bytes = FRAME + payload.len();
+        datagram[..FRAME].copy_from_slice(bytes_of(frame));
+        datagram[FRAME..bytes].copy_from_slice(payload);
+        // A failure is a lost frame, which is legal. Who would block waits for no one.
+        let _ = self.keeper.socket.send_to(&datagram[..bytes], peer.at);
+        let Some(streams) = &self.keeper.streams else { return };
+        let needed = peer.silent.load(Ordering::Relaxed);
+        if needed {
+            let now = self.now();
+            if now > peer.asked_last.load(Ordering::Relaxed) + AGAIN.as_millis() as u64 {
+                self.ask(peer, now);
+            }
+        }
+        if (needed || !streams.is_empty()) && streams.send(peer.at, &datagram[..bytes], needed) {
+            self.keeper.wake();
+        }
+    }
+
+    fn take_in(&self) {
+        self.keeper.look();
+    }
+
+    fn by_all_means(&self) {
+        let now = self.now();
+        for peer in self.peers.iter().flatten() {
+            let answered = peer.answered.load(Ordering::Relaxed);
+            if answered > 0 && now < answered + FRESH.as_millis() as u64 {
+                continue;
+            }
+            let asked = peer.asked.load(Ordering::Relaxed);
+            if asked <= answered {
+                peer.asked.store(now.max(answered + 1), Ordering::Relaxed);
+            } else if now > asked + SILENT.as_millis() as u64 {
+                warn(peer.at);
+                peer.silent.store(true, Ordering::Relaxed);
+            }
+            self.ask(peer, now);
+        }
+    }
+}
