@@ -9,7 +9,7 @@ LIBDIR ?= $(PREFIX)/lib
 FOLDBACK := target/release/foldback
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mpis setup-apps build lint header test test-quick test-long test-apps test-kernels \
+.PHONY: help setup setup-mpis setup-apps build lint header test test-quick test-long soak mutations test-apps test-kernels \
 	bench bench-results instructions demo install uninstall clean
 
 help: ## this text
@@ -42,6 +42,12 @@ test-quick: build ## between edits: logic, simulation, packets, two small jobs (
 
 test-long: build ## long streams and simulations, every fault: before a release (as root; 10 minutes)
 	@scripts/test.sh long
+
+soak: build ## a job on each MPI under random faults, for HOURS in all, 1 if not said; SEED=n (as root)
+	@FOLDBACK_SOAK_HOURS='$(or $(HOURS),1)' FOLDBACK_SOAK_SEED='$(SEED)' scripts/test.sh soak
+
+mutations: ## take the protocol's rules out one by one: a test must notice (20 minutes)
+	@scripts/mutations.sh $(RULES)
 
 test-apps: build setup-apps ## programs of others, mpi4py's own tests among them (as root)
 	@scripts/test.sh apps

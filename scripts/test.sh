@@ -5,6 +5,7 @@
 #   scripts/test.sh all      every behaviour once: what decides whether a change lands
 #   scripts/test.sh long     long streams and simulations, every fault in every setting: before a release, and
 #                            after a change of the protocol
+#   scripts/test.sh soak     a job under random faults, for FOLDBACK_SOAK_HOURS
 #   scripts/test.sh apps     the programs of others, mpi4py's own tests among them
 set -eu
 cd "$(dirname "$0")/.."
@@ -25,11 +26,14 @@ all)
 long)
 	cargo test --release --test simulation --test mpi -- --ignored --nocapture
 	;;
+soak)
+	cargo test --release --test mpi -- --ignored --exact soak::a_job_bears_faults_for_hours --nocapture
+	;;
 apps)
 	cargo test --release --test apps -- --include-ignored --nocapture
 	;;
 *)
-	echo "usage: scripts/test.sh quick|all|long|apps" >&2
+	echo "usage: scripts/test.sh quick|all|long|soak|apps" >&2
 	exit 2
 	;;
 esac

@@ -23,6 +23,8 @@ mod harness;
 mod programs;
 #[path = "mpi/router.rs"]
 mod router;
+#[path = "mpi/soak.rs"]
+mod soak;
 #[path = "mpi/sockets.rs"]
 mod sockets;
 #[path = "mpi/spies.rs"]

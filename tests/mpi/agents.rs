@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(600);
 /// A lab with an agent on each host.
 pub struct Served {
     pub lab: Lab,
-    agents: Vec<Child>,
+    pub agents: Vec<Child>,
 }
 
 impl Served {
@@ -28,7 +28,7 @@ impl Served {
         served
     }
 
-    fn start_agent(&self, host: u32) -> Child {
+    pub fn start_agent(&self, host: u32) -> Child {
         let mut agent = self.lab.on(host);
         agent.args([FOLDBACK, "agent"]).stdin(Stdio::null());
         agent.spawn().expect("the agent starts")

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use foldback::bindings as b;
 use foldback::wire::Algorithm::{self, Direct, Shards, Star};
 use foldback::wire::cells::Cells;
-use foldback::wire::{Identity, Wire};
+use foldback::wire::{Identity, Kind, Transfer, Wire};
 
 use crate::adversary::{Choices, Deviation};
 use crate::network::Network;
@@ -156,6 +156,53 @@ fn explore(setting: &Setting, plan: &[Collective]) -> Took {
     explore_from(setting, plan, &mut Vec::new(), setting.deviations, &mut took);
     println!("{setting:?}: {took:?}");
     took
+}
+
+/// One reduction to all, of which only the last member waits for the result: the others have begun it and are
+/// elsewhere. Returns how many alternatives each choice had.
+fn only_the_last_waits(members: u8, deviations: &[Deviation]) -> Vec<usize> {
+    let choices = Rc::new(RefCell::new(Choices::new(deviations)));
+    let network = Network::under(Box::new(choices.clone()), members, WINDOW, false, true);
+    let start = Instant::now();
+    let (sum, long) = (b::FB_OP_SUM as u8, b::FB_TYPE_I64 as u8);
+    let mut wires: Vec<_> = (0..members)
+        .map(|me| {
+            let identity = Identity { token: 7, members, me, chunk_bytes: CHUNK as u16 };
+            let mut wire =
+                Wire::new(Cells::new(network.memory(me)), network.ways(&identity), identity);
+            wire.submit(Transfer::new(Kind::FoldToAll, sum, long, 8).by(Star), vec![1; 8]);
+            wire.poll(|| start);
+            wire
+        })
+        .collect();
+    let last = wires.last_mut().expect("some member");
+    for round in 0.. {
+        assert!(round < MOST_ROUNDS, "stuck with {deviations:?}: {:?}", network.counters());
+        while network.deliver() {}
+        last.poll(|| start + Duration::from_micros(network.now()));
+        if let Some(over) = last.take_over() {
+            assert_eq!(over.buffers, [members; 8], "{deviations:?}");
+            break;
+        }
+        network.skip();
+    }
+    choices.borrow().alternatives.clone()
+}
+
+/// Their kernels have what they gave, and are asked for it by the aggregator's, whose rank is away, too.
+#[test]
+fn a_lost_frame_is_repaired_without_those_who_are_away() {
+    for members in [2, 3, 5] {
+        let choices = only_the_last_waits(members, &[]);
+        let frames = choices.iter().enumerate().filter(|(_, alternatives)| **alternatives > 1);
+        let mut lost = 0;
+        for (at, _) in frames {
+            // The first alternative of a frame.
+            only_the_last_waits(members, &[(at, 1)]);
+            lost += 1;
+        }
+        assert!(lost >= 2 * (u32::from(members) - 1), "{lost}");
+    }
 }
 
 const TWO: Setting =

@@ -1,0 +1,238 @@
+//! A long job under random faults: all answers right, and nothing grows.
+//!
+//! `make soak HOURS=n`. In `make test-long`, for two minutes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::agents::{HOSTS, Served};
+use crate::harness::{Job, Mpi, program, succeed, turn};
+
+/// For commands, of hangs alone.
+const SOON: Duration = Duration::from_secs(600);
+/// Between a fault and the next, at most.
+const CALM_MS: u64 = 6_000;
+/// Longest that a fault takes.
+const FAULT_MS: u64 = 3_000;
+/// What may be more at the end than it was after a quarter of the time.
+const MORE_KIB: u64 = 8 << 10;
+const MORE_FILES: u64 = 8;
+const MORE_MAPS: u64 = 8;
+
+/// splitmix64.
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31) % bound
+    }
+
+    fn time(&mut self, most_ms: u64) -> Duration {
+        Duration::from_millis(50 + self.below(most_ms))
+    }
+}
+
+/// What the job has of the system: of a rank, the most.
+#[derive(Clone, Copy, Debug, Default)]
+struct Usage {
+    kib: u64,
+    files: u64,
+    threads: u64,
+    /// BPF maps, of all agents and groups.
+    maps: u64,
+}
+
+impl Usage {
+    fn max(self, other: Self) -> Self {
+        Self {
+            kib: self.kib.max(other.kib),
+            files: self.files.max(other.files),
+            threads: self.threads.max(other.threads),
+            maps: self.maps.max(other.maps),
+        }
+    }
+}
+
+/// The processes that run a program.
+fn ranks(program: &Path) -> Vec<i32> {
+    let all = fs::read_dir("/proc").expect("processes").flatten();
+    all.filter(|entry| fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe == program))
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+fn usage(ranks: &[i32]) -> Usage {
+    let mut most = Usage::default();
+    for rank in ranks {
+        let of = |file: &str| format!("/proc/{rank}/{file}");
+        let status = fs::read_to_string(of("status")).unwrap_or_default();
+        let number = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name));
+            line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
+        };
+        let files = fs::read_dir(of("fd")).map_or(0, |all| all.count() as u64);
+        let (kib, threads) = (number("VmRSS:"), number("Threads:"));
+        most = most.max(Usage { kib, files, threads, maps: 0 });
+    }
+    let mut list = Command::new("bpftool");
+    let (list, _) = succeed(list.args(["map", "list"]), SOON);
+    // A map is a line that begins with its number, and others.
+    let maps = list.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit())).count();
+    Usage { maps: maps as u64, ..most }
+}
+
+fn shell(command: &str) {
+    succeed(Command::new("sh").args(["-c", command]), SOON);
+}
+
+/// Does something to the job, and makes it good. Returns what.
+fn trouble(served: &mut Served, ranks: &[i32], rng: &mut Rng) -> &'static str {
+    let time = rng.time(FAULT_MS);
+    let host = rng.below(HOSTS.into()) as u32;
+    let signal = |pid: i32, signal| {
+        let _ = kill(Pid::from_raw(pid), signal);
+    };
+    let agent = |served: &Served, host: u32| served.agents[host as usize].id() as i32;
+    let restart = |served: &mut Served, host: u32, by: Signal| {
+        signal(agent(served, host), by);
+        let _ = served.agents[host as usize].wait();
+        sleep(time);
+        served.agents[host as usize] = served.start_agent(host);
+    };
+    let faults = |served: &Served, options: &str| {
+        shell(&served.lab.faults(options));
+        sleep(time);
+        shell(&served.lab.faults(""));
+    };
+    match rng.below(10) {
+        0 => {
+            restart(served, host, Signal::SIGKILL);
+            "an agent killed"
+        }
+        1 => {
+            (0..HOSTS).for_each(|host| signal(agent(served, host), Signal::SIGTERM));
+            (0..HOSTS).for_each(|host| restart(served, host, Signal::SIGTERM));
+            "all agents replaced"
+        }
+        2 => {
+            signal(agent(served, host), Signal::SIGSTOP);
+            sleep(time);
+            signal(agent(served, host), Signal::SIGCONT);
+            "an agent stopped"
+        }
+        3 => {
+            let set = |to| {
+                let mut link = served.lab.on(host);
+                succeed(link.args(["ip", "link", "set", "eth0", to]), SOON);
+            };
+            set("down");
+            sleep(time);
+            set("up");
+            "a link down"
+        }
+        4 => {
+            faults(served, "--loss 5% --dup 5% --reorder 5% --corrupt 5% --faults-on udp");
+            "a bad network"
+        }
+        5 => {
+            faults(served, &format!("--host h{host} --loss 100%"));
+            "a deaf host"
+        }
+        6 => {
+            faults(served, "--loss 100%");
+            "everything lost"
+        }
+        7 => {
+            let port = foldback::bindings::FB_UDP_PORT;
+            faults(served, &format!("--host h{host} --loss 100% --faults-on udp:{port}"));
+            "a port filtered"
+        }
+        8 => {
+            faults(served, &format!("--host h{host} --loss 100% --faults-on udp"));
+            "datagrams filtered"
+        }
+        _ => {
+            let Some(rank) = ranks.get(host as usize) else { return "nothing" };
+            signal(*rank, Signal::SIGSTOP);
+            sleep(time);
+            signal(*rank, Signal::SIGCONT);
+            "a rank stopped"
+        }
+    }
+}
+
+fn soak(mpi: Mpi, seconds: u64, seed: u64) {
+    let mut served = Served::new();
+    let mut rng = Rng(seed);
+    let path = program(mpi, "stream").canonicalize().expect("the program is there");
+    let name = served.lab.name.clone();
+    let begin = Instant::now();
+    let (mut did, mut early, mut late) = (BTreeMap::new(), Usage::default(), Usage::default());
+    let outcome = std::thread::scope(|scope| {
+        let job = scope.spawn(|| {
+            let (time, seed) = (seconds.to_string(), seed.to_string());
+            Job::new(mpi, HOSTS)
+                .option(&["--name", &name])
+                .env("FOLDBACK_LOG", "warn")
+                // A new group is tried for that long, at most, where frames are filtered.
+                .env("FOLDBACK_PROBE_TIMEOUT", "5")
+                .timeout(seconds + SOON.as_secs())
+                .run("stream", &["--seconds", &time, "--seed", &seed])
+        });
+        let mut said = 0;
+        while !job.is_finished() {
+            sleep(rng.time(CALM_MS));
+            let ranks = ranks(&path);
+            if ranks.len() < HOSTS as usize {
+                continue;
+            }
+            *did.entry(trouble(&mut served, &ranks, &mut rng)).or_insert(0) += 1;
+            let (now, usage) = (begin.elapsed().as_secs(), usage(&ranks));
+            if now >= seconds / 4 && now < seconds / 2 {
+                early = early.max(usage);
+            } else if now >= seconds * 3 / 4 {
+                late = late.max(usage);
+            }
+            if now / 60 > said {
+                said = now / 60;
+                let _ = writeln!(std::io::stderr(), "soak: {mpi:?}, {now} s, {usage:?}");
+            }
+        }
+        job.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    let what = format!("seed {seed}, {did:?}, from {early:?} to {late:?}");
+    let line = outcome.stdout.lines().find(|line| line.contains(" calls ok")).unwrap_or_default();
+    let folded = outcome.stderr.lines().find(|line| line.contains("foldback: folded"));
+    let _ = writeln!(std::io::stderr(), "soak: {mpi:?}: {line}; {folded:?}; {what}");
+    outcome.assert_prints(" calls ok");
+    outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
+    assert!(late.kib <= early.kib + early.kib / 10 + MORE_KIB, "memory grows: {what}");
+    assert!(late.files <= early.files + MORE_FILES, "open files grow: {what}");
+    assert!(late.threads <= early.threads + 1, "threads grow: {what}");
+    assert!(late.maps <= early.maps + MORE_MAPS, "maps grow: {what}");
+}
+
+/// Half the time on each MPI.
+#[test]
+#[ignore = "long: two minutes, or FOLDBACK_SOAK_HOURS"]
+fn a_job_bears_faults_for_hours() {
+    let _turn = turn();
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<f64>().ok());
+    let seconds = number("FOLDBACK_SOAK_HOURS").map_or(120.0, |hours| hours * 3600.0);
+    let now = || std::time::UNIX_EPOCH.elapsed().expect("later than 1970").as_secs() as f64;
+    let seed = number("FOLDBACK_SOAK_SEED").unwrap_or_else(now) as u64;
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        soak(mpi, (seconds / 2.0) as u64, seed);
+    }
+}
