@@ -15,7 +15,11 @@
  * of that one is sent and the original is overwritten with the held bytes. A frame with no
  * successor stays held, however long: to a protocol that is a very late frame. The bytes take over
  * the successor's metadata, so checksums must have been filled in before (the lab turns checksum
- * and segmentation offload off where faults are on) and both must be of one network protocol.
+ * and segmentation offload off where faults are on) and both must be of one network protocol. They
+ * take over its truesize, too, what the kernel takes for its memory. Helpers that lengthen a frame
+ * leave that as it was, and TCP's receiver, which divides by the ratio of the two
+ * (tcp_measure_rcv_mss, in 8 bits), dies of a frame that is longer. So a longer frame than the
+ * successor stays held.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -138,7 +142,8 @@ static int release(struct __sk_buff *skb, struct lf_port *port)
 		return TC_ACT_OK;
 	if (__sync_val_compare_and_swap(&port->slot, LF_SLOT_FULL, LF_SLOT_BUSY) != LF_SLOT_FULL)
 		return TC_ACT_OK;
-	if (port->held_protocol != skb->protocol || send_clone(skb)) {
+	if (port->held_protocol != skb->protocol ||
+	    (port->held_len > skb->len && port->held_len > LF_SURE_BYTES) || send_clone(skb)) {
 		__sync_lock_test_and_set(&port->slot, LF_SLOT_FULL);
 		return TC_ACT_OK;
 	}

@@ -11,6 +11,9 @@ enum {
 	LF_FIRST_PORT = 100,
 	/* Longest frame that can be held back: MTU 9000, Ethernet header, VLAN tags. */
 	LF_FRAME_BYTES = 9216,
+	/* No frame has a smaller truesize: struct sk_buff, struct skb_shared_info, the smallest
+	   data. */
+	LF_SURE_BYTES = 640,
 	/* skb->mark of the program's own clones. Marks are cleared where a frame enters another
 	 * namespace, so no host can set it and none sees it. */
 	LF_MARK = 0x1abfa017,
@@ -21,7 +24,7 @@ enum {
 	X(frames, "frames that faults could befall, so also the number of the next one")           \
 	X(lost, "frames dropped")                                                                  \
 	X(duplicated, "frames sent twice")                                                         \
-	X(reordered, "frames held back until the next one had passed")                             \
+	X(reordered, "frames held back until one had passed that is no shorter")                   \
 	X(corrupted, "frames with one bit flipped")                                                \
 	X(failed, "frames dropped because a kernel helper refused")
 

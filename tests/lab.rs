@@ -315,6 +315,27 @@ fn a_wrong_word_is_one_clear_line() {
     assert!(!Path::new("/run/foldback/lab/nosuchlab").exists());
 }
 
+/// The kernel divides by what it takes for the memory of a segment to that of its data: TCP's receiver dies of a
+/// frame that is longer than the memory that it has come in is said to be.
+#[test]
+fn a_long_frame_does_not_take_the_place_of_a_short_one() {
+    let lab = Lab::up("r", &["--hosts", "2"]);
+    let on = |host: &str, script: &str| {
+        ok(&["lab", "exec", "--name", &lab.0, host, "--", "bash", "-c", script])
+    };
+    on("h1", "echo x > /dev/udp/10.77.0.1/9");
+    ok(&["lab", "faults", "--name", &lab.0, "--reorder", "100%", "--faults-on", "udp:9"]);
+    let reordered_by = |bytes: u32| {
+        on("h0", &format!("printf '%0{bytes}d\\n' 0 > /dev/udp/10.77.0.2/9"));
+        let status = ok(&["lab", "status", "--name", &lab.0, "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+        status["host"][1]["faults"]["reordered"].as_u64().unwrap()
+    };
+    assert_eq!([1000, 10, 10, 900, 1000].map(reordered_by), [0, 0, 0, 0, 1]);
+    // Short ones are known to fit: any frame is at least that long in memory.
+    assert_eq!([500, 10].map(reordered_by), [1, 2]);
+}
+
 /// While something runs in it, on one host or all; and each host tells what befell the frames to it.
 #[test]
 fn faults_may_change() {
