@@ -9,6 +9,8 @@ mod kernel;
 mod namespace;
 #[path = "bpf/packet.rs"]
 mod packet;
+#[path = "common/random.rs"]
+mod random;
 #[path = "bpf/reference.rs"]
 mod reference;
 

@@ -21,6 +21,8 @@ mod forms;
 mod harness;
 #[path = "mpi/programs.rs"]
 mod programs;
+#[path = "common/random.rs"]
+mod random;
 #[path = "mpi/router.rs"]
 mod router;
 #[path = "mpi/soak.rs"]

@@ -1,6 +1,8 @@
 //! Three hosts, as network namespaces behind a bridge, with foldback's own agent, client and
 //! protocol in each, on real sockets: what a job does, without an MPI. Needs root.
 
+#[path = "common/random.rs"]
+mod random;
 #[path = "bpf/reference.rs"]
 mod reference;
 #[path = "netns/world.rs"]
@@ -17,7 +19,8 @@ use foldback::bindings as b;
 use foldback::wire::cells::{Cells, Mapped};
 use foldback::wire::socket::SocketPool;
 use foldback::wire::{Algorithm, Identity, Kind, Transfer, Wire};
-use reference::{Rng, element_bytes, fold_all};
+use random::Rng;
+use reference::{element_bytes, elements, fold_all};
 use world::{Bridge, Meeting, PATIENCE, address, ip, run_hosts, tc};
 
 const HOSTS: u8 = 3;
@@ -60,7 +63,7 @@ fn plan(number: u64) -> Plan {
 
 /// What a host gives to a transfer.
 fn contribution(number: u64, plan: &Plan, host: u8) -> Vec<u8> {
-    Rng(number << 8 | u64::from(host)).elements(plan.element, plan.bytes)
+    elements(&mut Rng(number << 8 | u64::from(host)), plan.element, plan.bytes)
 }
 
 /// What it must get; `None`: nothing.

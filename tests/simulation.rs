@@ -13,23 +13,25 @@ mod explore;
 mod native;
 #[path = "simulation/network.rs"]
 mod network;
+#[path = "common/random.rs"]
+mod random;
 #[path = "simulation/ranks.rs"]
 mod ranks;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use adversary::{Fault, Rng};
+use adversary::Fault;
 use foldback::bindings as b;
 use foldback::leaf::fold::fold;
 use foldback::wire::Algorithm::{self, Direct, Shards, Star};
-use foldback::wire::cells::Cells;
-use foldback::wire::{Buffers, Identity, Kind, Mismatch, Part, Transfer, Wire};
+use foldback::wire::{Buffers, Kind, Mismatch, Part, Transfer};
 use network::Network;
+use random::Rng;
 
 /// Bytes of one member's contribution, a function of everything that names it.
 fn contribution(seed: u64, op: usize, member: u8, bytes: usize) -> Vec<u8> {
-    let mut rng = Rng::new(seed ^ (op as u64) << 20 ^ u64::from(member) << 50);
+    let mut rng = Rng(seed ^ (op as u64) << 20 ^ u64::from(member) << 50);
     (0..bytes).map(|_| rng.next() as u8).collect()
 }
 
@@ -53,7 +55,7 @@ enum Pattern {
 }
 
 fn collectives(seed: u64, members: u8, count: usize, most_bytes: usize) -> Vec<Collective> {
-    let mut rng = Rng::new(seed);
+    let mut rng = Rng(seed);
     (0..count)
         .map(|_| {
             let root = rng.below(u64::from(members)) as u8;
@@ -80,7 +82,7 @@ fn collectives(seed: u64, members: u8, count: usize, most_bytes: usize) -> Vec<C
 
 /// Bytes of a member's part of a gather: any, also none.
 fn part_bytes(c: &Collective, index: usize, member: u8) -> usize {
-    Rng::new(index as u64 ^ u64::from(member) << 32).below(c.bytes as u64 + 1) as usize
+    Rng(index as u64 ^ u64::from(member) << 32).below(c.bytes as u64 + 1) as usize
 }
 
 fn padded(bytes: usize) -> usize {
@@ -264,14 +266,9 @@ fn run(setting: &Setting) -> Took {
     let Setting { seed, members, window, .. } = *setting;
     let plan = collectives(seed, members, setting.collectives, setting.most_bytes);
     let network = Network::new(seed, members, window, setting.xdp, setting.fault);
-    let mut wires: Vec<_> = (0..members)
-        .map(|me| {
-            let identity = Identity { token: 7, members, me, chunk_bytes: CHUNK as u16 };
-            Wire::new(Cells::new(network.memory(me)), network.ways(&identity), identity)
-        })
-        .collect();
+    let mut wires: Vec<_> = (0..members).map(|me| network.wire(me)).collect();
     let mut all: Vec<_> = (0..members).map(|_| Member::default()).collect();
-    let mut rng = Rng::new(!seed);
+    let mut rng = Rng(!seed);
     let start = Instant::now();
     let mut steps = 0u64;
     let mut idle = 0u64;
@@ -441,7 +438,7 @@ fn programs_may_be_gone_for_good() {
         let fault = if seed.is_multiple_of(4) { CALM } else { ROUGH };
         let setting = drawn(seed);
         let all = (1 << setting.members) - 1;
-        let dead = if seed.is_multiple_of(3) { all } else { Rng::new(seed).below(all) + 1 };
+        let dead = if seed.is_multiple_of(3) { all } else { Rng(seed).below(all) + 1 };
         let took = run(&Setting { fault: Fault { dead, ..fault }, ..setting });
         assert!(took.rescued > 0, "seed {seed}");
     }
@@ -464,7 +461,7 @@ fn long_messages_wrap_the_window_many_times() {
 
 #[test]
 fn the_programs_fold_as_user_space_does() {
-    let mut rng = Rng::new(5);
+    let mut rng = Rng(5);
     for op in 1..b::FB_OP_PLACE as u8 {
         for element in 0..b::FB_TYPE_COUNT as u8 {
             for bytes in [8, 56, 64, 72, 1400, 1408] {
@@ -502,9 +499,7 @@ fn disagree(
         format!("{kind:?} by {algorithm:?}, {odd} of {members} odd, {lengths:?}, seed {seed}");
     let mut wires: Vec<_> = (0..members)
         .map(|me| {
-            let identity = Identity { token: 7, members, me, chunk_bytes: CHUNK as u16 };
-            let mut wire =
-                Wire::new(Cells::new(network.memory(me)), network.ways(&identity), identity);
+            let mut wire = network.wire(me);
             let bytes = lengths[usize::from(me == odd)];
             let (sum, long) = (b::FB_OP_SUM as u8, b::FB_TYPE_I64 as u8);
             wire.submit(Transfer::new(kind, sum, long, bytes).by(algorithm), vec![1; bytes]);
@@ -563,10 +558,7 @@ fn members_that_do_not_agree_on_a_long_message_are_out_of_step() {
                 let start = Instant::now();
                 let mut wires: Vec<_> = (0..3)
                     .map(|me| {
-                        let identity =
-                            Identity { token: 7, members: 3, me, chunk_bytes: CHUNK as u16 };
-                        let cells = Cells::new(network.memory(me));
-                        let mut wire = Wire::new(cells, network.ways(&identity), identity);
+                        let mut wire = network.wire(me);
                         let odd = usize::from(me == 2);
                         let transfer = Transfer::new(kind, sum, long, lengths[odd]);
                         wire.submit(transfer.by(ways[odd]), vec![1; lengths[odd]]);

@@ -1,7 +1,6 @@
 //! Keepers over real sockets, on loopback addresses, with programs that are not there.
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use super::deputy::Datagrams;
@@ -54,21 +53,16 @@ impl Buffers for Data {
     }
 }
 
-/// Cells as the agent hands them over: a file of zeroes.
-fn memory() -> Mapped {
-    static SERIAL: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    let serial = SERIAL.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let name = format!("foldback-test-{}-cells-{serial}", std::process::id());
-    let path = std::env::temp_dir().join(name);
-    let file = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(&path)
-        .and_then(|file| std::fs::remove_file(&path).map(|()| file))
-        .unwrap();
-    file.set_len((1 + u64::from(WINDOW)) * size_of::<b::fb_cell>() as u64).unwrap();
-    Mapped::new(&OwnedFd::from(file), WINDOW).unwrap()
+/// A frame of the test's group.
+fn frame(kind: b::fb_kind, rest: fb_frame) -> fb_frame {
+    let (magic, version) = (b::FB_WIRE_MAGIC, b::FB_WIRE_VERSION as u8);
+    crate::wire::sealed(fb_frame { magic, version, kind: kind as u8, token: TOKEN, ..rest }, &[])
+}
+
+/// Its bytes.
+fn bytes(frame: &fb_frame) -> &[u8] {
+    // SAFETY: a frame is FRAME bytes without holes (bpf/wire.h).
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(frame).cast::<u8>(), FRAME) }
 }
 
 type TestWire = Wire<Mapped, Ways<Nowhere, Mapped, Peers>, Data>;
@@ -97,7 +91,7 @@ fn members_by(count: u8, ways: impl Fn(Arc<Seat>) -> Ways<Nowhere, Mapped, Peers
         let identity = Identity { token: TOKEN, members: count, me, chunk_bytes };
         let others = peers.iter().enumerate();
         let others = others.map(|(member, at)| (member != usize::from(me)).then_some(*at));
-        let memory = memory();
+        let memory = Mapped::own(WINDOW).unwrap();
         let seat = at(me).seat(&identity, others.collect(), memory.clone());
         seats.push(Arc::clone(&seat));
         wires.push(Wire::new(Cells::new(memory), ways(seat), identity));
@@ -197,23 +191,14 @@ fn collectives_go(count: u8, members: &mut Members) {
 fn a_stranger_is_not_listened_to() {
     let members = members(2);
     let to = members.peers[0];
-    let frame = fb_frame {
-        magic: b::FB_WIRE_MAGIC,
-        version: b::FB_WIRE_VERSION as u8,
-        kind: b::FB_KIND_BROADCAST as u8,
-        token: TOKEN,
-        seq: 1,
-        source: 1,
-        target: 1,
-        ..Default::default()
-    };
-    let frame = crate::wire::sealed(frame, &[]);
-    // SAFETY: a frame is FRAME bytes without holes (bpf/wire.h).
-    let bytes = unsafe { std::slice::from_raw_parts((&raw const frame).cast::<u8>(), FRAME) };
+    let frame = frame(
+        b::FB_KIND_BROADCAST,
+        fb_frame { seq: 1, source: 1, target: 1, ..Default::default() },
+    );
     for from in [address(1), address(0), address(7)] {
         let socket = UdpSocket::bind(SocketAddrV4::new(from, 0)).unwrap();
         for cut in [0, 1, FRAME - 1, FRAME] {
-            socket.send_to(&bytes[..cut], to).unwrap();
+            socket.send_to(&bytes(&frame)[..cut], to).unwrap();
         }
     }
     // What its keeper says comes, and comes behind all that.
@@ -265,17 +250,8 @@ fn whoever_does_not_answer_datagrams_gets_frames_by_a_connection() {
     let keeper = Keepers::default().at(address(0)).unwrap();
     let chunk_bytes = FB_CHUNK_BYTES as u16;
     let identity = Identity { token: TOKEN, members: 2, me: 0, chunk_bytes };
-    let seat = keeper.seat(&identity, vec![None, Some(at)], memory());
-    let pull = fb_frame {
-        magic: b::FB_WIRE_MAGIC,
-        version: b::FB_WIRE_VERSION as u8,
-        kind: b::FB_KIND_PULL as u8,
-        token: TOKEN,
-        seq: 7,
-        target: 1,
-        ..Default::default()
-    };
-    let pull = crate::wire::sealed(pull, &[]);
+    let seat = keeper.seat(&identity, vec![None, Some(at)], Mapped::own(WINDOW).unwrap());
+    let pull = frame(b::FB_KIND_PULL, fb_frame { seq: 7, target: 1, ..Default::default() });
     let (begin, mut came) = (Instant::now(), None);
     while came.is_none() {
         assert!(begin.elapsed() < MOST);
@@ -287,13 +263,13 @@ fn whoever_does_not_answer_datagrams_gets_frames_by_a_connection() {
     }
     assert_eq!((came, seat.out().known(1)), (Some(7), (false, true)));
     // And what it says by the connection is heard.
-    let cast = fb_frame { kind: b::FB_KIND_BROADCAST as u8, source: 1, ..pull };
-    let cast = crate::wire::sealed(fb_frame { seq: 1, ..cast }, &[]);
-    // SAFETY: a frame is FRAME bytes without holes (bpf/wire.h).
-    let bytes = unsafe { std::slice::from_raw_parts((&raw const cast).cast::<u8>(), FRAME) };
+    let cast = frame(
+        b::FB_KIND_BROADCAST,
+        fb_frame { seq: 1, source: 1, target: 1, ..Default::default() },
+    );
     while seat.counters().deposited == 0 {
         assert!(begin.elapsed() < MOST, "{:?}", seat.counters());
-        streams.send(SocketAddrV4::new(address(0), keeper.port()), bytes, false);
+        streams.send(SocketAddrV4::new(address(0), keeper.port()), bytes(&cast), false);
         thread::yield_now();
     }
     drop(filtered);
@@ -330,7 +306,7 @@ fn frames_take_both_ways_while_the_programs_are_in_doubt() {
     let chunk_bytes = FB_CHUNK_BYTES as u16;
     let identity = Identity { token: TOKEN, members: 2, me: 0, chunk_bytes };
     let (first, second) = (Counted::default(), Counted::default());
-    let deputy = Arc::new(Deputy::new(&identity, memory(), second.clone()));
+    let deputy = Arc::new(Deputy::new(&identity, Mapped::own(WINDOW).unwrap(), second.clone()));
     let mut ways = Ways::new(first.clone());
     let pull = fb_frame { kind: b::FB_KIND_PULL as u8, ..Default::default() };
     let sent = |ways: &mut Ways<Counted, Mapped, Counted>| {

@@ -6,7 +6,8 @@ use nix::unistd::Pid;
 
 use crate::host::{Chunk, Host, SUM, TC_NEXT, TC_REDIRECT, TC_TAKEN, TO_ALL, XDP_DROP, XDP_PASS};
 use crate::namespace::{Peer, in_namespace};
-use crate::reference::{Rng, fold_all};
+use crate::random::Rng;
+use crate::reference::{elements, fold_all};
 use crate::star::data;
 
 const MEMBERS: u8 = 4;
@@ -22,7 +23,8 @@ fn every_fold(run: impl Fn(&Host, Chunk, &[Vec<u8>])) {
     for op in 1..b::FB_OP_PLACE as u8 {
         for element in 0..b::FB_TYPE_COUNT as u8 {
             for length in LENGTHS {
-                let inputs: Vec<_> = (0..MEMBERS).map(|_| rng.elements(element, length)).collect();
+                let inputs: Vec<_> =
+                    (0..MEMBERS).map(|_| elements(&mut rng, element, length)).collect();
                 host.set_consumed(seq);
                 seq += 1;
                 let chunk = Chunk { seq, op, element, target: 0, flags: TO_ALL, consumed: seq - 1 };

@@ -3,6 +3,8 @@
 
 use foldback::bindings as b;
 
+use crate::random::Rng;
+
 /// Element types: `enum fb_type`, bytes, signed.
 const TYPES: [(b::fb_type, usize, bool); 8] = [
     (b::FB_TYPE_I8, 1, true),
@@ -59,39 +61,23 @@ fn fold(x: i128, y: i128, op: u8) -> i128 {
     }
 }
 
-/// splitmix64, Steele, Lea and Flood, OOPSLA 2014.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+/// Elements among which are the ones where folds go wrong: zeroes, equals, the least and the
+/// greatest.
+pub fn elements(rng: &mut Rng, element: u8, bytes: usize) -> Vec<u8> {
+    let size = element_bytes(element);
+    let mut data = Vec::with_capacity(bytes);
+    while data.len() < bytes {
+        let top = 1_u64 << (8 * size - 1);
+        let value = match rng.below(8) {
+            0 => 0,
+            1 => 1,
+            2 => u64::MAX,
+            3 => top,
+            4 => top - 1,
+            5 => rng.below(4),
+            _ => rng.next(),
+        };
+        data.extend(&value.to_le_bytes()[..size]);
     }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    /// Elements among which are the ones where folds go wrong: zeroes, equals, the least and the
-    /// greatest.
-    pub fn elements(&mut self, element: u8, bytes: usize) -> Vec<u8> {
-        let size = element_bytes(element);
-        let mut data = Vec::with_capacity(bytes);
-        while data.len() < bytes {
-            let top = 1_u64 << (8 * size - 1);
-            let value = match self.below(8) {
-                0 => 0,
-                1 => 1,
-                2 => u64::MAX,
-                3 => top,
-                4 => top - 1,
-                5 => self.below(4),
-                _ => self.next(),
-            };
-            data.extend(&value.to_le_bytes()[..size]);
-        }
-        data
-    }
+    data
 }

@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 
 use crate::agents::{HOSTS, Served};
 use crate::harness::{Job, Mpi, program, succeed, turn};
+use crate::random::Rng;
 
 /// For commands, of hangs alone.
 const SOON: Duration = Duration::from_secs(600);
@@ -27,20 +28,8 @@ const MORE_KIB: u64 = 8 << 10;
 const MORE_FILES: u64 = 8;
 const MORE_MAPS: u64 = 8;
 
-/// splitmix64.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) % bound
-    }
-
-    fn time(&mut self, most_ms: u64) -> Duration {
-        Duration::from_millis(50 + self.below(most_ms))
-    }
+fn time(rng: &mut Rng, most_ms: u64) -> Duration {
+    Duration::from_millis(50 + rng.below(most_ms))
 }
 
 /// What the job has of the system: of a rank, the most.
@@ -98,7 +87,7 @@ fn shell(command: &str) {
 
 /// Does something to the job, and makes it good. Returns what.
 fn trouble(served: &mut Served, ranks: &[i32], rng: &mut Rng) -> &'static str {
-    let time = rng.time(FAULT_MS);
+    let time = time(rng, FAULT_MS);
     let host = rng.below(HOSTS.into()) as u32;
     let signal = |pid: i32, signal| {
         let _ = kill(Pid::from_raw(pid), signal);
@@ -192,7 +181,7 @@ fn soak(mpi: Mpi, seconds: u64, seed: u64) {
         });
         let mut said = 0;
         while !job.is_finished() {
-            sleep(rng.time(CALM_MS));
+            sleep(time(&mut rng, CALM_MS));
             let ranks = ranks(&path);
             if ranks.len() < HOSTS as usize {
                 continue;

@@ -3,25 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// splitmix64, Steele, Lea and Flood, OOPSLA 2014.
-pub struct Rng(u64);
-
-impl Rng {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-}
+use crate::random::Rng;
 
 /// One copy of a frame that arrives.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +59,7 @@ pub struct Seeded {
 
 impl Seeded {
     pub fn new(seed: u64, fault: Fault) -> Self {
-        Self { rng: Rng::new(seed ^ 0xfab), fault }
+        Self { rng: Rng(seed ^ 0xfab), fault }
     }
 
     fn happens(&mut self, thousandths: u64) -> bool {

@@ -2,7 +2,8 @@
 //!
 //! Checked: as in each of the other runs.
 
-use crate::adversary::{Fault, Rng};
+use crate::adversary::Fault;
+use crate::random::Rng;
 use crate::{CALM, drawn, ranks};
 
 /// Any faults; half of them do not occur.
@@ -33,7 +34,7 @@ fn steps(first: u64, most: u64) -> u64 {
         if steps >= most {
             break;
         }
-        let mut rng = Rng::new(!seed);
+        let mut rng = Rng(!seed);
         if seed.is_multiple_of(2) {
             let setting = drawn(seed / 2);
             let fault = faults(&mut rng, setting.members.into());

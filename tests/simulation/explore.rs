@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 
 use foldback::bindings as b;
 use foldback::wire::Algorithm::{self, Direct, Shards, Star};
-use foldback::wire::cells::Cells;
-use foldback::wire::{Identity, Kind, Transfer, Wire};
+use foldback::wire::{Kind, Transfer};
 
 use crate::adversary::{Choices, Deviation};
 use crate::network::Network;
@@ -64,12 +63,7 @@ fn run(setting: &Setting, plan: &[Collective], deviations: &[Deviation]) -> (Vec
     let Setting { members, algorithm, .. } = *setting;
     let choices = Rc::new(RefCell::new(Choices::new(deviations)));
     let network = Network::under(Box::new(choices.clone()), members, WINDOW, setting.xdp, true);
-    let mut wires: Vec<_> = (0..members)
-        .map(|me| {
-            let identity = Identity { token: 7, members, me, chunk_bytes: CHUNK as u16 };
-            Wire::new(Cells::new(network.memory(me)), network.ways(&identity), identity)
-        })
-        .collect();
+    let mut wires: Vec<_> = (0..members).map(|me| network.wire(me)).collect();
     let mut all: Vec<_> = (0..members).map(|_| Member::default()).collect();
     let start = Instant::now();
     let (mut rounds, mut steps) = (0u64, 0);
@@ -167,9 +161,7 @@ fn only_the_last_waits(members: u8, deviations: &[Deviation]) -> Vec<usize> {
     let (sum, long) = (b::FB_OP_SUM as u8, b::FB_TYPE_I64 as u8);
     let mut wires: Vec<_> = (0..members)
         .map(|me| {
-            let identity = Identity { token: 7, members, me, chunk_bytes: CHUNK as u16 };
-            let mut wire =
-                Wire::new(Cells::new(network.memory(me)), network.ways(&identity), identity);
+            let mut wire = network.wire(me);
             wire.submit(Transfer::new(Kind::FoldToAll, sum, long, 8).by(Star), vec![1; 8]);
             wire.poll(|| start);
             wire

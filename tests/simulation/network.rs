@@ -9,9 +9,10 @@ use std::sync::{Arc, Weak};
 use foldback::bindings as b;
 use foldback::keeper::deputy::{Datagrams, Deputy};
 use foldback::keeper::ways::Ways;
-use foldback::wire::cells::Mapped;
-use foldback::wire::{Fabric, Identity, native};
+use foldback::wire::cells::{Cells, Mapped};
+use foldback::wire::{Buffers, Fabric, Identity, Wire, native};
 
+use crate::CHUNK;
 use crate::adversary::{Adversary, Fault, Seeded};
 
 struct Host {
@@ -116,12 +117,19 @@ impl Network {
     }
 
     /// The cells of one host.
-    pub fn memory(&self, me: u8) -> Mapped {
+    fn memory(&self, me: u8) -> Mapped {
         self.0.borrow().hosts[usize::from(me)].cells.clone()
     }
 
+    /// What a member works its collectives with.
+    pub fn wire<B: Buffers>(&self, me: u8) -> Wire<Mapped, Out, B> {
+        let members = self.0.borrow().hosts.len() as u8;
+        let identity = Identity { token: 7, members, me, chunk_bytes: CHUNK as u16 };
+        Wire::new(Cells::new(self.memory(me)), self.ways(&identity), identity)
+    }
+
     /// The ways out of a member.
-    pub fn ways(&self, identity: &Identity) -> Out {
+    fn ways(&self, identity: &Identity) -> Out {
         let me = identity.me;
         let port = Port { network: self.clone(), me };
         if !self.0.borrow().second {

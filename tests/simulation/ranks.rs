@@ -15,11 +15,11 @@ use foldback::leaf::fold::fold;
 use foldback::leaf::segment::Segment;
 use foldback::topology::{Image, Layout, Place};
 use foldback::wire::Algorithm::{self, Direct, Shards, Star};
-use foldback::wire::cells::{Cells, Mapped};
-use foldback::wire::{Identity, Wire};
+use foldback::wire::cells::Mapped;
 
-use crate::adversary::{Fault, Rng};
+use crate::adversary::Fault;
 use crate::network::{Network, Out};
+use crate::random::Rng;
 use crate::{CALM, CHUNK, GHOSTS, MOST, ROUGH};
 
 const WINDOW: u32 = 256;
@@ -76,7 +76,7 @@ fn collective(setting: &Setting, layout: &Layout, rng: &mut Rng) -> Collective {
     // The first rank has something, or there would be nothing to do.
     let parts = |most: u64| {
         let length = |rank: usize| {
-            let drawn = Rng::new(seed ^ rank as u64).below(most + 1) as usize;
+            let drawn = Rng(seed ^ rank as u64).below(most + 1) as usize;
             if rank == 0 { drawn.max(1) } else { drawn }
         };
         Arc::new(Image::new(layout, length))
@@ -119,7 +119,7 @@ impl Collective {
     /// What a rank brings, a function of all that names it.
     fn brings(&self, seed: u64, number: usize, rank: usize) -> Vec<u8> {
         let bytes = self.image().map_or(self.bytes, |image| image.part(rank).len());
-        let mut rng = Rng::new(seed ^ (number as u64) << 20 ^ (rank as u64) << 50);
+        let mut rng = Rng(seed ^ (number as u64) << 20 ^ (rank as u64) << 50);
         (0..bytes).map(|_| rng.next() as u8).collect()
     }
 
@@ -224,13 +224,10 @@ fn ranks(layout: &Layout, network: &Network) -> Vec<Rank> {
             let segment = first.take().map_or_else(|| Segment::open(&file, host.len()), Ok);
             let segment = segment.expect("memory that is shared");
             let leaf = (host.len() > 1).then(|| Leaf::new(segment, local, host.len()));
-            let identity = Identity { token: 7, members, me, chunk_bytes: CHUNK as u16 };
-            let wire =
-                || Wire::new(Cells::new(network.memory(me)), network.ways(&identity), identity);
             let has_shards = Algorithm::has_shards(members.into(), WINDOW.into());
             let place = Place::new(layout.clone(), rank, CHUNK as u16, has_shards);
             let place = place.expect("the rank is on a host");
-            let engine = Engine::new(place, (local == 0).then(wire), leaf);
+            let engine = Engine::new(place, (local == 0).then(|| network.wire(me)), leaf);
             ranks[rank] = Some(Rank { engine, begun: 0, under_way: VecDeque::new(), away: 0 });
         }
     }
@@ -240,7 +237,7 @@ fn ranks(layout: &Layout, network: &Network) -> Vec<Rank> {
 /// Runs all collectives on all ranks; returns the steps that it took.
 pub fn run(setting: &Setting) -> u64 {
     let seed = setting.seed;
-    let mut rng = Rng::new(seed ^ 0x5eed);
+    let mut rng = Rng(seed ^ 0x5eed);
     let layout = layout(setting, &mut rng);
     let plan: Vec<_> =
         (0..setting.collectives).map(|_| collective(setting, &layout, &mut rng)).collect();
@@ -341,7 +338,7 @@ fn a_rank_that_has_its_answer_may_be_away() {
 #[test]
 fn so_it_may_while_programs_end() {
     for seed in 6000u64..6060 {
-        let dead = Rng::new(seed).below(1 << 5);
+        let dead = Rng(seed).below(1 << 5);
         let fault = Fault { crashes: seed % 2, dead: dead | 1, ..ROUGH };
         run(&Setting { fault, ..drawn(seed) });
     }
