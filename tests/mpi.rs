@@ -9,6 +9,8 @@
 mod agents;
 #[path = "mpi/conformance.rs"]
 mod conformance;
+#[path = "mpi/deaths.rs"]
+mod deaths;
 #[path = "common/enemy.rs"]
 mod enemy;
 #[path = "mpi/families.rs"]

@@ -255,6 +255,8 @@ struct Setting {
 /// What a run took.
 struct Took {
     steps: u64,
+    /// Put on the wire: with data, and without.
+    frames: [u64; 2],
     /// Chunks that came to their end by the second transport.
     rescued: u64,
     /// Frames dropped for their checksum.
@@ -314,7 +316,7 @@ fn run(setting: &Setting) -> Took {
     let rescued = wires.iter().map(|wire| wire.fabric.rescued()).sum::<u64>();
     let spoilt = network.counters().iter().map(|host| host.drop_corrupt).sum::<u64>();
     assert!(spoilt == 0 || setting.fault.flips > 0, "seed {seed}");
-    Took { steps, rescued, spoilt }
+    Took { steps, frames: network.frames(), rescued, spoilt }
 }
 
 /// Far more than any run takes; a hang must end as a failure.
@@ -386,6 +388,30 @@ fn a_calm_network_needs_no_repair() {
         let took =
             run(&Setting { algorithm, members, most_bytes: 4096, xdp, fault: CALM, ..USUAL });
         assert!(took.steps > 300);
+    }
+}
+
+/// Where one frame in ten is lost, data is sent little more often than without loss. What members ask for, in frames
+/// without data, is more the more they are: each loss keeps all waiting, and all ask.
+#[test]
+fn what_is_lost_is_sent_again_and_little_else() {
+    for (members, algorithm, most) in
+        [(2, Star, 200), (2, Direct, 200), (4, Star, 200), (8, Star, 250), (4, Shards, 250)]
+    {
+        let most_bytes = if algorithm == Shards { 65536 } else { 4096 };
+        let frames = |loss| {
+            let fault = Fault { loss, delay: 1000, most_delay: 100, ..CALM };
+            let setting = Setting { members, algorithm, most_bytes, fault, ..USUAL };
+            let all = (1..5).map(|seed| run(&Setting { seed, ..setting }).frames);
+            all.fold([0, 0], |sum, frames| [sum[0] + frames[0], sum[1] + frames[1]])
+        };
+        let ([without, _], [data, asked]) = (frames(0), frames(100));
+        let percent = |frames: u64| 100 * frames / without;
+        println!("{members} {algorithm:?}: {} % {} %", percent(data), percent(data + asked));
+        assert!(
+            percent(data + asked) < most,
+            "{members} {algorithm:?}: {data}, {asked}, {without}"
+        );
     }
 }
 

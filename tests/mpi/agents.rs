@@ -54,14 +54,27 @@ impl Served {
     }
 
     fn await_agent(&self, host: u32) {
+        self.await_status(host, |_| true);
+    }
+
+    /// Agents destroy the groups of ranks that are gone.
+    pub fn await_no_groups(&self) {
+        for host in 0..HOSTS {
+            self.await_status(host, |said| !said.lines().any(|line| line.starts_with("group ")));
+        }
+    }
+
+    /// Waits until the agent of a host answers, and says what is wanted.
+    fn await_status(&self, host: u32, is_right: impl Fn(&str) -> bool) {
         let end = Instant::now() + SOON;
         loop {
-            let mut status = self.lab.on(host);
-            status.args([FOLDBACK, "status"]).stdout(Stdio::null()).stderr(Stdio::null());
-            if status.status().expect("foldback status starts").success() {
+            let output = self.lab.on(host).args([FOLDBACK, "status"]).output();
+            let output = output.expect("foldback status starts");
+            let said = String::from_utf8_lossy(&output.stdout);
+            if output.status.success() && is_right(&said) {
                 return;
             }
-            assert!(Instant::now() < end, "no agent answers on h{host}");
+            assert!(Instant::now() < end, "the agent of h{host} says {said}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }

@@ -45,6 +45,7 @@ struct State {
     /// By time of arrival and a serial number.
     wire: BTreeMap<(u64, u64), Packet>,
     serial: u64,
+    frames: [u64; 2],
     now: u64,
     adversary: Box<dyn Adversary>,
     /// Whether there is a second transport.
@@ -111,8 +112,8 @@ impl Network {
             learnt: vec![0; members.into()],
         };
         let hosts = (0..members).map(host).collect();
-        let (wire, serial, now) = (BTreeMap::new(), 0, 0);
-        let state = State { hosts, wire, serial, now, adversary, second, xdp };
+        let (wire, serial, frames, now) = (BTreeMap::new(), 0, [0; 2], 0);
+        let state = State { hosts, wire, serial, frames, now, adversary, second, xdp };
         Self(Rc::new(RefCell::new(state)))
     }
 
@@ -167,6 +168,11 @@ impl Network {
         state.now = arrival.clamp(state.now + 1, state.now + 1000);
     }
 
+    /// Frames that were put on the wire, whatever became of them: with data, and without.
+    pub fn frames(&self) -> [u64; 2] {
+        self.0.borrow().frames
+    }
+
     pub fn counters(&self) -> Vec<b::fb_counters> {
         self.0.borrow().hosts.iter().map(|host| host.counters).collect()
     }
@@ -214,6 +220,7 @@ impl State {
     /// Puts a frame on the wire, with what the faults make of it.
     fn carry(&mut self, to: u8, way: Way, frame: &b::fb_frame, payload: &[u8]) {
         let bits = 8 * (b::FB_FRAME_BYTES as usize + payload.len());
+        self.frames[usize::from(u32::from(frame.kind) == b::FB_KIND_PULL)] += 1;
         let fate = self.adversary.befall(self.hosts.len(), bits);
         if let Some(moved) = fate.moved {
             self.hosts[moved].address += 1;
