@@ -34,7 +34,7 @@ lint: setup ## formatting, clippy, generated header, scripts
 header: setup ## renew include/foldback.h from src/capi.rs
 	FOLDBACK_RENEW_HEADER=1 $(CARGO) test --release --test header
 
-test: build ## every behaviour once; what CI runs (as root; 7 minutes)
+test: build ## every behaviour once; what CI runs (as root; 8 minutes)
 	@scripts/test.sh all
 
 test-quick: build ## between edits: logic, simulation, packets, two small jobs (as root; a minute)

@@ -53,6 +53,18 @@ impl Served {
         format!("kill -{signal} {}", ids.join(" "))
     }
 
+    /// A command that detaches what the agents of these hosts have attached as links.
+    fn detach(&self, hosts: std::ops::Range<usize>) -> String {
+        let files: Vec<_> = self.agents[hosts]
+            .iter()
+            .map(|agent| format!("/proc/{}/fdinfo/*", agent.id()))
+            .collect();
+        let links = format!("sed -n 's/^link_id:[[:space:]]*//p' {}", files.join(" "));
+        format!(
+            "links=$({links}); test -n \"$links\" && for link in $links; do bpftool link detach id $link; done"
+        )
+    }
+
     fn await_agent(&self, host: u32) {
         self.await_status(host, |_| true);
     }
@@ -152,6 +164,39 @@ fn a_job_outlives_its_agents() {
             .ranks_per_host(ranks_per_host)
             .lab(&served.lab)
             .run("orphan", &["--command", &served.signal(signal, hosts)]);
+        outcome.assert_prints("orphan: OK");
+        assert!(outcome.stderr.contains("going on by ordinary sockets"), "{}", outcome.stderr);
+        assert!(outcome.rescued() > 0, "{:#}", outcome.stats);
+    }
+}
+
+/// Somebody detaches the programs of running agents, of one host or all, and nobody attaches them again.
+#[test]
+fn a_job_outlives_its_programs() {
+    let _turn = turn();
+    for (mpi, ranks_per_host, hosts) in [(Mpi::Open, 2, 1..2), (Mpi::Mpich, 1, 0..3)] {
+        let served = Served::new();
+        let outcome = Job::new(mpi, HOSTS)
+            .ranks_per_host(ranks_per_host)
+            .lab(&served.lab)
+            .run("orphan", &["--command", &served.detach(hosts)]);
+        outcome.assert_prints("orphan: OK");
+        assert!(outcome.stderr.contains("going on by ordinary sockets"), "{}", outcome.stderr);
+        assert!(outcome.rescued() > 0, "{:#}", outcome.stats);
+    }
+}
+
+/// Likewise where there are no links: the qdisc goes, and the filters with it.
+#[test]
+fn a_job_outlives_its_filters() {
+    let _turn = turn();
+    for (mpi, command) in [
+        (Mpi::Open, "tc qdisc del dev eth0 clsact"),
+        (Mpi::Mpich, "tc filter del dev eth0 ingress; tc filter del dev eth0 egress"),
+    ] {
+        let outcome = Job::new(mpi, HOSTS)
+            .env("FOLDBACK_TC", "clsact")
+            .run("orphan", &["--command", command]);
         outcome.assert_prints("orphan: OK");
         assert!(outcome.stderr.contains("going on by ordinary sockets"), "{}", outcome.stderr);
         assert!(outcome.rescued() > 0, "{:#}", outcome.stats);
