@@ -21,6 +21,8 @@ mod faults;
 mod forms;
 #[path = "mpi/harness.rs"]
 mod harness;
+#[path = "mpi/limits.rs"]
+mod limits;
 #[path = "mpi/programs.rs"]
 mod programs;
 #[path = "common/random.rs"]

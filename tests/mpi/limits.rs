@@ -1,0 +1,45 @@
+//! Limits of the system: what foldback does not get, it does without, and says so in a line.
+
+use crate::harness::{Job, Mpi, Outcome, program, turn};
+
+/// Runs `histogram` behind a command of the shell, in a mount namespace of its own.
+fn histogram_behind(mpi: Mpi, ranks_per_host: u32, before: &str) -> Outcome {
+    let program = program(mpi, "histogram");
+    let script = format!("{before}; exec {}", program.display());
+    let outcome = Job::new(mpi, 2)
+        .ranks_per_host(ranks_per_host)
+        .env("FOLDBACK_LOG", "warn")
+        .run_path("/usr/bin/unshare".as_ref(), &["-m", "sh", "-c", &script]);
+    outcome.assert_prints("histogram: OK");
+    outcome
+}
+
+/// Of files, on one host, and of so many that Open MPI itself gets along.
+#[test]
+fn without_descriptors_a_job_is_left_to_mpi() {
+    let _turn = turn();
+    for files in [24, 40] {
+        let limit = format!("test $(hostname) = h0 || ulimit -n {files}");
+        let outcome = histogram_behind(Mpi::Open, 1, &limit);
+        assert_eq!(outcome.calls("Allreduce", "fold"), 0, "{files}: {:#}", outcome.stats);
+        let warned: Vec<_> =
+            outcome.stderr.lines().filter(|line| line.contains(" WARN ")).collect();
+        let told = |word| warned.iter().all(|line| line.contains(word));
+        assert!(warned.len() == 1 && told("rank 1 (host 1)"), "{files}: {warned:?}");
+        assert!(told("Too many open files"), "{files}: {warned:?}");
+    }
+}
+
+/// BPF maps are not locked memory since Linux 5.11, and must not be taken for it.
+#[test]
+fn locked_memory_and_shared_memory_are_not_needed() {
+    let _turn = turn();
+    for before in [
+        "ulimit -l 0",
+        "mount -t tmpfs -o size=4k tmpfs /dev/shm",
+        "mount -t tmpfs -o ro tmpfs /dev/shm",
+        "mount --bind /proc/sys /dev/shm",
+    ] {
+        histogram_behind(Mpi::Open, 2, before).assert_folded(&["Allreduce", "Reduce"]);
+    }
+}
