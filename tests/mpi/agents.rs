@@ -47,10 +47,14 @@ impl Served {
         }
     }
 
-    /// A command that sends a signal to the agents of these hosts.
+    /// A command that sends a signal to the agents of these hosts, and waits until they stand still or have ended:
+    /// on a busy machine all calls of a test may be over before.
     fn signal(&self, signal: &str, hosts: std::ops::Range<usize>) -> String {
         let ids: Vec<_> = self.agents[hosts].iter().map(|agent| agent.id().to_string()).collect();
-        format!("kill -{signal} {}", ids.join(" "))
+        let ids = ids.join(" ");
+        let is_over = "! test -e /proc/$agent || grep -q '^State:.[TZ]' /proc/$agent/status";
+        let wait = format!("until {is_over}; do sleep 0.01; done");
+        format!("kill -{signal} {ids}; for agent in {ids}; do {wait}; done")
     }
 
     /// A command that detaches what the agents of these hosts have attached as links.
