@@ -182,7 +182,7 @@ void own_operation()
 
 int main(int argc, char **argv)
 {
-	alarm(60); // a hang ends by the signal
+	alarm(300); // a hang ends by the signal
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);

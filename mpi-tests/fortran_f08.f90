@@ -56,7 +56,7 @@ subroutine bound()
 		end function
 	end interface
 
-	before = c_alarm(60_c_int)
+	before = c_alarm(300_c_int)
 end subroutine
 
 subroutine check(ok, what)

@@ -1,5 +1,7 @@
 //! Networks that lose, double, reorder and spoil frames.
 
+use std::time::Instant;
+
 use crate::harness::{Job, Lab, Mpi, Outcome, turn};
 
 const SMALL_FAULTS: &[&str] =
@@ -50,6 +52,39 @@ streams! {
     by_the_other_algorithm: Job::new(Mpi::Open, 4).env("FOLDBACK_ALGORITHM", "direct");
     of_several_ranks_a_host: Job::new(Mpi::Open, 2).ranks_per_host(2);
     of_mpich: Job::new(Mpi::Mpich, 2);
+}
+
+/// Each fault by itself, from hardly any frame to one in ten, and all of them at once.
+#[test]
+#[ignore = "long: every fault at every rate"]
+fn streams_are_right_at_every_rate_of_faults() {
+    let _turn = turn();
+    for (mpi, hosts) in [(Mpi::Mpich, 2), (Mpi::Open, 4), (Mpi::Open, 8)] {
+        // Of MPI's own frames none: TCP hardly gets on where it loses one in ten.
+        let run = |what: &[&str], calls: u64| {
+            let started = Instant::now();
+            let job = Job::new(mpi, hosts).option(&["--faults-on", "udp"]).option(what);
+            let calls = calls.to_string();
+            let outcome = job.timeout(3600).run("stream", &["--calls", &calls, "--seed", "29"]);
+            outcome.assert_prints(&format!("stream: {calls} calls ok"));
+            let met = ["drop_corrupt", "duplicates", "pulls_sent", "retransmissions"]
+                .map(|counter| format!("{counter} {}", outcome.kernel(counter)))
+                .join(", ");
+            let seconds = started.elapsed().as_secs();
+            eprintln!("{mpi:?}, {hosts} hosts, {calls} calls, {what:?}: {met}; {seconds} s");
+            outcome
+        };
+        for rate in ["0.1%", "1%", "10%"] {
+            let spoilt = run(&["--corrupt", rate], 100_000);
+            assert!(spoilt.kernel("drop_corrupt") > 0, "nothing was spoilt: {:#}", spoilt.stats);
+            let lost = run(&["--loss", rate], 10_000);
+            assert!(lost.kernel("retransmissions") > 0, "nothing was lost: {:#}", lost.stats);
+            let doubled = run(&["--dup", rate], 10_000);
+            assert!(doubled.kernel("duplicates") > 0, "nothing was doubled: {:#}", doubled.stats);
+            run(&["--reorder", rate], 10_000);
+        }
+        run(&["--loss", "5%", "--dup", "5%", "--reorder", "5%", "--corrupt", "5%"], 10_000);
+    }
 }
 
 /// Of any size, with far more faults than any network has.
@@ -121,11 +156,6 @@ fn assert_streamed(outcome: &Outcome) {
     assert!(outcome.rescued() > 0, "{:#}", outcome.stats);
 }
 
-fn assert_rescued(outcome: &Outcome) {
-    assert!(outcome.stderr.contains("going on by ordinary sockets"), "{}", outcome.stderr);
-    assert!(outcome.rescued() > 0, "{:#}", outcome.stats);
-}
-
 #[test]
 fn a_link_may_be_down_for_a_while() {
     outlive((Mpi::Open, 3, 1), link_down);
@@ -144,8 +174,8 @@ fn everything_may_be_lost_for_a_while() {
 
 #[test]
 fn the_port_may_be_filtered() {
-    assert_rescued(&outlive((Mpi::Open, 4, 2), filtered));
-    assert_rescued(&outlive((Mpi::Mpich, 2, 1), filtered));
+    outlive((Mpi::Open, 4, 2), filtered).assert_rescued();
+    outlive((Mpi::Mpich, 2, 1), filtered).assert_rescued();
 }
 
 #[test]
@@ -162,7 +192,7 @@ fn a_job_outlives_its_network() {
             for fault in [link_down, deaf, all_lost] {
                 outlive((mpi, hosts, ranks_per_host), fault);
             }
-            assert_rescued(&outlive((mpi, hosts, ranks_per_host), filtered));
+            outlive((mpi, hosts, ranks_per_host), filtered).assert_rescued();
             assert_streamed(&outlive((mpi, hosts, ranks_per_host), no_datagrams));
             outlive((mpi, hosts, ranks_per_host), |_| {
                 "ip link set eth0 down; sleep 20; ip link set eth0 up".to_owned()

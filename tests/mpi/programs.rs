@@ -61,12 +61,12 @@ fn a_rank_without_foldback_ends_the_job_with_a_message() {
     let _turn = turn();
     let program = program(Mpi::Open, "histogram");
     let script = "[ \"$(hostname)\" = h1 ] && unset LD_PRELOAD; exec \"$@\"";
-    let job = Job::new(Mpi::Open, 2).env("FOLDBACK_SETUP_TIMEOUT", "3");
+    let job = Job::new(Mpi::Open, 2).env("FOLDBACK_SETUP_TIMEOUT", "1");
     let said = job.run_path_to_failure(
         Path::new("/bin/sh"),
         &["-c", script, "sh", program.to_str().unwrap()],
     );
-    assert!(said.contains("did not answer within 3 s"), "{said}");
+    assert!(said.contains("did not answer within 1 s"), "{said}");
 }
 
 /// Groups take the kernel grace periods of RCU, which are long on a busy machine: time enough for those.

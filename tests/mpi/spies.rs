@@ -79,8 +79,8 @@ fn nobody_sees_a_token_while_groups_come_and_go() {
         .lab(&served.lab)
         .option(&["--as-user", NOBODY])
         .readable_by_all()
-        .run("subcomm", &["--cycles", "100"]);
-    outcome.assert_prints("100 cycles");
+        .run("subcomm", &["--cycles", "50"]);
+    outcome.assert_prints("50 cycles");
     outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
     for spy in spies {
         let report = spy.report();
