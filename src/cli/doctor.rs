@@ -99,9 +99,9 @@ fn privileges(served: bool) -> Option<Finding> {
     match (capable(), served) {
         (true, _) => Some(ok("this user may load BPF programs (CAP_BPF, CAP_NET_ADMIN)")),
         (false, true) => None,
-        (false, false) => Some(no(
-            "no agent, and this user may not load BPF programs",
-            "have root run `foldback agent`, or run `foldback doctor` as root for more",
+        (false, false) => Some(note(
+            "no agent, and this user may not load BPF programs: jobs fold by ordinary sockets alone",
+            "for more speed have root run `foldback agent`, or run `foldback doctor` as root for more",
         )),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use super::retired::Retired;
 use super::{Communicator, Folding};
-use crate::config::Config;
+use crate::config::{Config, Transport};
 use crate::mpi::Mpi;
 use crate::mpi::lifetime::Ended;
 use crate::mpi::pmpi::Handle;
@@ -103,7 +103,9 @@ impl Communicators {
     ) -> Arc<Communicator> {
         log::info!("a group anew, since some host has lost its programs");
         let place = (old.rank, old.size);
-        let mut new = Communicator::new(place, None, self.set_up(context, comm));
+        // Not by sockets alone, yet: agents that are restarted will be back, and nobody would see them.
+        let folding = self.set_up_by(context, comm, Transport::Programs);
+        let mut new = Communicator::new(place, None, folding);
         new.try_again();
         let new = Arc::new(new);
         let old = self.write().insert(comm, Arc::clone(&new));
@@ -113,8 +115,17 @@ impl Communicators {
 
     /// A new group of `comm`, if it can have one. Collective.
     pub fn set_up(&self, context: &Context<'_>, comm: Handle) -> Option<Box<Folding>> {
+        self.set_up_by(context, comm, context.transport())
+    }
+
+    fn set_up_by(
+        &self,
+        context: &Context<'_>,
+        comm: Handle,
+        transport: Transport,
+    ) -> Option<Box<Folding>> {
         self.retired.reap(false);
-        match fold_on(context, comm) {
+        match fold_on(context, comm, transport) {
             Ok(folding) => Some(folding),
             Err(why) => {
                 if context.mpi.rank(comm) == 0 {
@@ -126,12 +137,16 @@ impl Communicators {
     }
 }
 
-/// Sets a group up. Collective.
+/// Sets a group up, whose frames are carried by `transport`. Collective.
 ///
 /// # Errors
 /// Why there is none, the same on all ranks.
-pub fn fold_on(context: &Context<'_>, comm: Handle) -> Result<Box<Folding>, NoGroup> {
-    let group = set_up(context, comm)?;
+pub fn fold_on(
+    context: &Context<'_>,
+    comm: Handle,
+    transport: Transport,
+) -> Result<Box<Folding>, NoGroup> {
+    let group = set_up(context, comm, transport)?;
     let defaults = Config::default();
     let config = context.config.as_ref().unwrap_or(&defaults);
     Ok(Box::new(Folding::new(group, &config.shared)))

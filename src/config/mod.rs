@@ -27,8 +27,8 @@ pub(crate) struct Shared {
     pub window: u32,
     /// How folds to all go; `None`: as is best for the group.
     pub algorithm: Option<Algorithm>,
-    /// `FOLDBACK_HOOK=none` clears it: ordinary sockets alone carry frames, and no agent is asked.
-    pub programs: bool,
+    /// What carries the frames.
+    pub transport: Transport,
 }
 
 /// Settings of one process.
@@ -59,6 +59,17 @@ pub(crate) enum Policy {
     Fold,
     /// Everything is the real MPI's.
     Mpi,
+}
+
+/// What carries the frames of a group, `FOLDBACK_HOOK`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Transport {
+    /// The programs, if every host has them, or else ordinary sockets.
+    Auto,
+    /// The programs, or there is no group.
+    Programs,
+    /// Ordinary sockets: no agent is asked.
+    Sockets,
 }
 
 /// What is said of a job at its end.
@@ -93,7 +104,16 @@ const MAX_BYTES: [usize; COLLECTIVES] = {
 const MOST_MEASURED: usize = 16 << 20;
 const TIMES_MEASURED: usize = 4;
 
+/// Longest message that is folded by sockets alone: beyond one frame MPI's TCP is faster
+/// (docs/benchmarks.md, Without programs).
+const MAX_BYTES_BY_SOCKETS: usize = FB_CHUNK_BYTES as usize;
+
 impl Shared {
+    /// The longest message that may be folded in a group without programs, unless a limit is given.
+    pub fn most_bytes_by_sockets(&self) -> usize {
+        if self.limited { usize::MAX } else { MAX_BYTES_BY_SOCKETS }
+    }
+
     /// The longest message of a collective that may be folded.
     pub fn most_bytes(&self, collective: Collective, measured: bool) -> usize {
         let limit = self.max_bytes[collective as usize];
@@ -120,7 +140,7 @@ impl Default for Config {
                 setup_calls: 100,
                 window: 1024,
                 algorithm: None,
-                programs: true,
+                transport: Transport::Auto,
             },
             stats: None,
             report: Report::Off,

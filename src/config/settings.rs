@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Config, Policy, Report, max_bytes};
+use super::{Config, Policy, Report, Transport, max_bytes};
 use crate::bindings::FB_MAX_WINDOW;
 use crate::wire::Algorithm;
 
@@ -99,10 +99,10 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "the agent's socket: a path, or `@name` for an abstract one",
         parse: None },
     Setting { name: "FOLDBACK_HOOK", form: "auto, tc, xdp, or, for ranks, none", reader: Agent,
-        default: "`auto`: native XDP on hardware, TC on virtual interfaces",
-        meaning: "`auto`, `tc`, `xdp`: which hook takes frames in; `none`, for all ranks alike and not for agents: no hook, which takes no privilege. Ordinary sockets carry the frames, and the ranks fold ([second transport](protocol.md#the-second-transport))",
-        parse: Some(|config, text| one_of(&mut config.shared.programs, text,
-            &[("auto", true), ("tc", true), ("xdp", true), ("none", false)])) },
+        default: "`auto`: native XDP on hardware, TC on virtual interfaces; where some host has no agent, and its ranks may not be one, no hook",
+        meaning: "`tc`, `xdp`: which hook takes frames in; `none`, for all ranks alike and not for agents: no hook, which takes no privilege. Ordinary sockets carry the frames, and the ranks fold ([second transport](protocol.md#the-second-transport)), by default messages of up to one frame",
+        parse: Some(|config, text| one_of(&mut config.shared.transport, text,
+            &[("auto", Transport::Auto), ("tc", Transport::Programs), ("xdp", Transport::Programs), ("none", Transport::Sockets)])) },
     Setting { name: "FOLDBACK_PORT", form: "a port from 1 to 65535", reader: Agent,
         default: "`FB_UDP_PORT` in [`bpf/wire.h`](../bpf/wire.h)",
         meaning: "UDP port of all frames, the same on all hosts", parse: None },

@@ -27,6 +27,8 @@ pub struct Group {
     member: Option<Member>,
     /// Somebody will want to know what the programs counted.
     counted: bool,
+    /// Why it has no programs, though they were wanted.
+    pub no_programs: Option<String>,
     /// Chunks started, and rescued, when [`Group::has_lost_programs`] was asked last.
     seen: (u64, u64),
 }
@@ -37,7 +39,7 @@ const WORTH_A_NEW_GROUP: u64 = 16;
 impl Group {
     /// One in which nothing is under way, whose programs' counters somebody will want to know, or nobody.
     pub fn new(engine: Engine<Mapped, GroupWays>, member: Option<Member>, counted: bool) -> Self {
-        Self { engine, member, counted, seen: (0, 0) }
+        Self { engine, member, counted, no_programs: None, seen: (0, 0) }
     }
 
     /// The process makes no more collectives, so it need not wait long for an agent that stands still.

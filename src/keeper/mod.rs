@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
@@ -59,7 +59,11 @@ pub type Seat = Deputy<Mapped, Peers>;
 
 /// The keepers of a process: one for each of its addresses that groups use.
 #[derive(Default)]
-pub struct Keepers(Mutex<HashMap<Ipv4Addr, Arc<Keeper>>>);
+pub struct Keepers {
+    by_address: Mutex<HashMap<Ipv4Addr, Arc<Keeper>>>,
+    /// A group without programs has been tried in vain.
+    in_vain: AtomicBool,
+}
 
 /// A socket of this process and the thread that sleeps in it, for all groups at one address.
 pub struct Keeper {
@@ -79,12 +83,22 @@ struct Seated {
 }
 
 impl Keepers {
+    /// Frames do not come through by sockets alone: a trial takes seconds, so one is enough.
+    pub fn set_in_vain(&self) {
+        self.in_vain.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a group that nobody has asked to be without programs may be so.
+    pub fn may_do_without_programs(&self) -> bool {
+        !self.in_vain.load(Ordering::Relaxed)
+    }
+
     /// The keeper at `address`.
     ///
     /// # Errors
     /// What the system says: the address is not ours, too many open files, no thread to be had.
     pub fn at(&self, address: Ipv4Addr) -> io::Result<Arc<Keeper>> {
-        let mut keepers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keepers = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(keeper) = keepers.get(&address) {
             return Ok(Arc::clone(keeper));
         }

@@ -477,6 +477,12 @@ fn every_collective_is_folded_or_left_by_all() {
             let long = right(collective, INT, SUM, 100_000_000, 3);
             let long = verdict(&config, Form::Nonblocking, &long, &mut place);
             assert!(matches!(long, Err(Left::All(Reason::TooLarge))), "{}", collective.name());
+            let mut place = place.at_most(1408);
+            let small = verdict(&config, Form::Blocking, &call, &mut place);
+            assert!(small.is_ok(), "{}", collective.name());
+            let two_frames = right(collective, INT, SUM, 400, 3);
+            let left = verdict(&config, Form::Blocking, &two_frames, &mut place);
+            assert!(matches!(left, Err(Left::All(Reason::TooLarge))), "{}", collective.name());
         }
     }
 }

@@ -32,6 +32,15 @@ pub enum Fit {
 }
 
 impl Fit {
+    /// Bytes in all.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Whole(bytes) | Self::Folded(bytes, _) => *bytes,
+            Self::Parts(image) => image.bytes(),
+        }
+    }
+
     /// The message of a broadcast. Panics if it is none.
     pub fn whole(self) -> usize {
         let Self::Whole(bytes) = self else { unreachable!("of another call: {self:?}") };

@@ -105,7 +105,9 @@ macro_rules! of_collective {
 /// It is too much, or nothing: the same on all ranks.
 #[inline]
 pub fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
-    of_collective!(case.call.collective, fit(case, place))
+    let most = place.most_bytes;
+    let fit = of_collective!(case.call.collective, fit(case, place))?;
+    if fit.bytes() > most { Err(Reason::TooLarge) } else { Ok(fit) }
 }
 
 /// The plan of a call that fits. Panics if `fit` is another call's.

@@ -37,8 +37,12 @@ impl Process {
             return;
         };
         let place = (rank, self.mpi.size(world));
-        let (communicator, no_group) = match fold_on(&self.context_with(nothing), world) {
+        let context = self.context_with(nothing);
+        let (communicator, no_group) = match fold_on(&context, world, context.transport()) {
             Ok(folding) => {
+                if let Some(why) = folding.group.no_programs.as_ref().filter(|_| rank == 0) {
+                    log::warn!("folding by ordinary sockets alone, which is slower: {why}");
+                }
                 log::info!("MPI_COMM_WORLD has a group of {} ranks", place.1);
                 (Communicator::new(place, None, Some(folding)), None)
             }

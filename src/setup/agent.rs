@@ -31,7 +31,7 @@ impl State {
             Err(error) if self.neighbour.is_some() => Err(error.to_string()),
             Err(error) if !capable() => Err(format!(
                 "{error}, and this process lacks CAP_BPF and CAP_NET_ADMIN to do without: start \
-                 `foldback agent` as root, or set FOLDBACK_HOOK=none to do without programs"
+                 `foldback agent` as root"
             )),
             Err(_) => {
                 let options = Options::from_environment().map_err(|error| error.to_string())?;

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::{SocketAddress, Versions};
 use crate::bindings::{FB_CHUNK_BYTES, FB_MAX_MEMBERS};
-use crate::config::{Config, Network, Shared};
+use crate::config::{Config, Network, Shared, Transport};
 use crate::engine::Engine;
 use crate::group::Group;
 use crate::keeper::Keepers;
@@ -44,6 +44,10 @@ use member::{Means, go_to_work, greet, try_out};
 pub use trouble::NoGroup;
 use trouble::Trouble;
 
+/// Most hosts that do without programs unless they are told to: on more MPI was faster
+/// (docs/benchmarks.md, Without programs).
+const MOST_WITHOUT_PROGRAMS: usize = 4;
+
 /// What set-up needs of the context.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
@@ -55,6 +59,13 @@ pub struct Context<'a> {
     pub keepers: &'a Keepers,
     /// A communicator without messages.
     pub nothing: Handle,
+}
+
+impl Context<'_> {
+    /// What is to carry the frames of a new group.
+    pub fn transport(&self) -> Transport {
+        self.config.as_ref().map_or(Transport::Auto, |config| config.shared.transport)
+    }
 }
 
 /// What a rank says in the first exchange: who and where it is, and how it is set.
@@ -83,6 +94,8 @@ struct Offer {
     port: u16,
     /// The port of its keeper, if it has one.
     keeper: Option<u16>,
+    /// Why it has no programs, if it can do without.
+    no_programs: Option<String>,
     /// The address of the agent that this rank embeds.
     embedded: Option<SocketAddress>,
     /// Where the ranks of this host meet.
@@ -114,11 +127,11 @@ pub fn roll_call(mpi: &Mpi, comm: Handle, patience: Duration) -> Result<(), NoGr
     }
 }
 
-/// Sets a group up for `comm`. Collective.
+/// Sets a group up for `comm`, whose frames are carried by `transport`. Collective.
 ///
 /// # Errors
 /// Why `comm` is left to MPI, the same on all ranks.
-pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
+pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Result<Group, NoGroup> {
     let (mpi, rank) = (context.mpi, context.mpi.rank(comm));
     let defaults = Config::default();
     let config = context.config.as_ref().unwrap_or(&defaults);
@@ -131,7 +144,7 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
     let locals = layout.hosts[me].len();
 
     let (offer, mut means) = match leads {
-        true => Offer::of(context, config, members[me], locals),
+        true => Offer::of(context, transport, members[me], locals),
         false => Default::default(),
     };
     let offers = tell(mpi, comm, &offer, &mut || ())?;
@@ -141,10 +154,18 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
         context.agent.set_neighbour(address.clone());
     }
     let leaders = || layout.hosts.iter().map(|ranks| &offers[ranks[0]]);
-    let chunk_bytes = leaders().map(|offer| offer.chunk_bytes).min().unwrap_or(0);
-    if leaders().any(|offer| offer.port != leader.port) {
+    let no_programs = no_programs(&layout, &offers)?;
+    let by_sockets = transport == Transport::Sockets || no_programs.is_some();
+    if by_sockets {
+        means.client = None;
+    } else if leaders().any(|offer| offer.port != leader.port) {
         return Err(NoGroup::Ports);
     }
+    let chunk_bytes = match by_sockets {
+        // A datagram that some link on the way cannot carry goes in fragments.
+        true => FB_CHUNK_BYTES as u16,
+        false => leaders().map(|offer| offer.chunk_bytes).min().unwrap_or(0),
+    };
 
     let identity = Identity {
         token: hellos[0].token,
@@ -173,7 +194,7 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
     troubles(&layout, outcomes.iter().map(|outcome| &outcome.trouble))?;
 
     // Where its frames are to be let through.
-    let port = leader.keeper.filter(|_| !config.shared.programs).unwrap_or(leader.port);
+    let port = leader.keeper.filter(|_| by_sockets).unwrap_or(leader.port);
     let trouble = joined
         .as_mut()
         .and_then(|joined| try_out(context, joined, port, config.probe_timeout).err());
@@ -185,23 +206,32 @@ pub fn set_up(context: &Context<'_>, comm: Handle) -> Result<Group, NoGroup> {
             next_hello = Instant::now() + Duration::from_millis(10);
         }
     })?;
-    troubles(&layout, outcomes.iter().map(|outcome| &outcome.trouble))?;
+    troubles(&layout, outcomes.iter().map(|outcome| &outcome.trouble)).inspect_err(|_| {
+        if by_sockets {
+            context.keepers.set_in_vain();
+        }
+    })?;
     // Only now: what the trial found must be the programs' own work.
     if let (Some((wire, _)), Some(keeper)) = (&mut joined, &means.keeper) {
         go_to_work(wire, keeper, &members, &ports);
     }
     let has_shards = Algorithm::has_shards(members.len(), config.shared.window.into());
-    let place = Place::new(layout, rank, chunk_bytes, has_shards).ok_or(NoGroup::Nowhere)?;
+    let mut place = Place::new(layout, rank, chunk_bytes, has_shards).ok_or(NoGroup::Nowhere)?;
+    if by_sockets {
+        place = place.at_most(config.shared.most_bytes_by_sockets());
+    }
     let (wire, member) = joined.unzip();
     let counted = hellos.iter().any(|hello| hello.counts);
-    Ok(Group::new(Engine::new(place, wire, leaf), member, counted))
+    let mut group = Group::new(Engine::new(place, wire, leaf), member, counted);
+    group.no_programs = no_programs;
+    Ok(group)
 }
 
 impl Offer {
     /// What this host, at `address` and with so many ranks, has for a group.
     fn of(
         context: &Context<'_>,
-        config: &Config,
+        transport: Transport,
         address: Ipv4Addr,
         locals: usize,
     ) -> (Self, Means) {
@@ -211,7 +241,7 @@ impl Offer {
                 offer.keeper = Some(keeper.port());
                 means.keeper = Some(keeper);
             }
-            Err(error) if !config.shared.programs => {
+            Err(error) if transport == Transport::Sockets => {
                 offer.trouble = Some(Trouble::Group(format!("no socket, or no thread: {error}")));
             }
             // Without one the job is as safe as its programs.
@@ -219,7 +249,7 @@ impl Offer {
                 log::warn!("no second transport, so calls wait if an agent ends: {error}");
             }
         }
-        if config.shared.programs {
+        if transport != Transport::Sockets {
             match context.agent.ask(|client| client.interface(address)) {
                 Ok((client, interface)) => {
                     offer.chunk_bytes = interface.max_chunk_bytes & !7;
@@ -227,11 +257,15 @@ impl Offer {
                     offer.embedded = context.agent.embedded_address();
                     means.client = Some(client);
                 }
+                Err(why)
+                    if transport == Transport::Auto
+                        && offer.keeper.is_some()
+                        && context.keepers.may_do_without_programs() =>
+                {
+                    offer.no_programs = Some(why);
+                }
                 Err(why) => offer.trouble = Some(Trouble::Agent(why)),
             }
-        } else {
-            // A datagram that some link on the way cannot carry goes in fragments.
-            offer.chunk_bytes = FB_CHUNK_BYTES as u16;
         }
         if locals > 1 {
             match meet::Host::open(locals) {
@@ -301,6 +335,23 @@ fn agree(hellos: &[Hello], layout: &Layout) -> Result<Vec<Ipv4Addr>, NoGroup> {
     let candidates: Vec<&[Network]> =
         layout.hosts.iter().map(|ranks| hellos[ranks[0]].addresses.as_slice()).collect();
     hosts::choose(&candidates).ok_or(NoGroup::NoAddress)
+}
+
+/// Why the group is to do without programs, if it is: some host has none.
+///
+/// # Errors
+/// Another host cannot do without, or there are too many.
+fn no_programs(layout: &Layout, offers: &[Offer]) -> Result<Option<String>, NoGroup> {
+    let leaders = || layout.hosts.iter().map(|ranks| ranks[0]).enumerate();
+    let lacks =
+        |(host, rank): (usize, usize)| Some((host, rank, offers[rank].no_programs.as_ref()?));
+    let Some((host, rank, why)) = leaders().find_map(lacks) else { return Ok(None) };
+    let no_group = NoGroup::Rank { rank, host, trouble: Trouble::Agent(why.clone()) };
+    let all_can = leaders().all(|(_, rank)| offers[rank].keeper.is_some());
+    if !all_can || layout.hosts.len() > MOST_WITHOUT_PROGRAMS {
+        return Err(no_group);
+    }
+    Ok(Some(no_group.to_string()))
 }
 
 /// The first trouble that any rank has, with its rank.

@@ -54,6 +54,8 @@ pub struct Place {
     pub chunk_bytes: u16,
     /// Whether long messages can go by shards here.
     pub has_shards: bool,
+    /// Longest message that is folded here, in bytes, whatever else allows more.
+    pub most_bytes: usize,
     /// The last image of equal parts, and their length: most programs stay with one.
     image: Option<(usize, Arc<Image>)>,
 }
@@ -62,7 +64,13 @@ impl Place {
     /// That of `rank`; `None` if it is on none of the hosts.
     pub fn new(layout: Layout, rank: usize, chunk_bytes: u16, has_shards: bool) -> Option<Self> {
         let (member, _) = layout.place(rank)?;
-        Some(Self { layout, rank, member, chunk_bytes, has_shards, image: None })
+        let most_bytes = usize::MAX;
+        Some(Self { layout, rank, member, chunk_bytes, has_shards, most_bytes, image: None })
+    }
+
+    /// The same, where no message longer than so many bytes is folded.
+    pub fn at_most(self, most_bytes: usize) -> Self {
+        Self { most_bytes, ..self }
     }
 
     /// The image of parts of `bytes` bytes of every rank.

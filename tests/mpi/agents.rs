@@ -1,12 +1,12 @@
 //! Ranks without any privilege, served by an agent on each host.
 
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::harness::{FOLDBACK, Job, Lab, Mpi, Outcome, Scratch, turn, wait};
+use crate::harness::{FOLDBACK, HANG, Job, Lab, Mpi, Outcome, Scratch, succeed, turn, wait};
 
 pub const HOSTS: u32 = 3;
 pub const NOBODY: &str = "65534";
@@ -129,16 +129,23 @@ fn unprivileged_ranks_fold_through_an_agent() {
     }
 }
 
+/// Where one host has no agent, all ranks do without.
 #[test]
-fn unprivileged_ranks_without_an_agent_run_on_mpi_alone() {
+fn a_host_without_an_agent_has_all_fold_by_sockets() {
     let _turn = turn();
-    let outcome = Job::new(Mpi::Open, 2)
+    let served = Served::new();
+    let end = served.signal("TERM", 1..2);
+    succeed(Command::new("sh").args(["-c", &end]), HANG);
+    let outcome = Job::new(Mpi::Open, HOSTS)
+        .lab(&served.lab)
         .option(&["--as-user", NOBODY])
         .readable_by_all()
         .run("histogram", &[]);
     outcome.assert_prints("histogram: OK");
-    assert!(outcome.calls("Allreduce", "mpi") > 0, "{:#}", outcome.stats);
-    assert_eq!(outcome.calls("Allreduce", "fold"), 0, "{:#}", outcome.stats);
+    outcome.assert_hook("none");
+    outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
+    let why = "folding by ordinary sockets alone, which is slower: rank 1 (host 1): no agent";
+    assert!(outcome.stderr.contains(why), "{}", outcome.stderr);
 }
 
 /// The last groups that a program frees, too, though it makes and frees no more.

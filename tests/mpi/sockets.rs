@@ -5,12 +5,12 @@ use crate::harness::{Job, Mpi, turn};
 
 const BOTH: [Mpi; 2] = [Mpi::Open, Mpi::Mpich];
 
+fn without_agent(mpi: Mpi, hosts: u32) -> Job {
+    Job::new(mpi, hosts).option(&["--as-user", NOBODY]).readable_by_all()
+}
+
 fn unprivileged(mpi: Mpi, hosts: u32, ranks_per_host: u32) -> Job {
-    Job::new(mpi, hosts)
-        .ranks_per_host(ranks_per_host)
-        .option(&["--as-user", NOBODY])
-        .readable_by_all()
-        .env("FOLDBACK_HOOK", "none")
+    without_agent(mpi, hosts).ranks_per_host(ranks_per_host).env("FOLDBACK_HOOK", "none")
 }
 
 #[test]
@@ -89,6 +89,50 @@ fn what_does_not_come_through_is_found_by_the_trial() {
     outcome.assert_prints("histogram: OK");
     assert_eq!(outcome.calls("Allreduce", "fold"), 0, "{:#}", outcome.stats);
     assert!(outcome.stderr.contains("a first fold did not come back"), "{}", outcome.stderr);
+}
+
+#[test]
+fn who_has_no_agent_folds_small_messages() {
+    let _turn = turn();
+    for (mpi, hosts, ranks) in [(Mpi::Open, 2, 2), (Mpi::Mpich, 2, 1), (Mpi::Open, 4, 1)] {
+        let job = without_agent(mpi, hosts).ranks_per_host(ranks).env("FOLDBACK_MAX_BYTES", "");
+        let arguments = ["--calls", "500", "--settle", "16", "--real-above", "-1"];
+        let outcome = job.run("conformance", &arguments);
+        outcome.assert_prints("conformance: 500 calls ok");
+        outcome.assert_hook("none");
+        outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
+        assert!(outcome.calls_for("too large") > 0, "{:#}", outcome.stats);
+    }
+}
+
+#[test]
+fn many_hosts_without_an_agent_are_left_to_mpi() {
+    let _turn = turn();
+    let outcome = without_agent(Mpi::Open, 5).run("histogram", &[]);
+    outcome.assert_prints("histogram: OK");
+    assert_eq!(outcome.calls("Allreduce", "fold"), 0, "{:#}", outcome.stats);
+    assert!(outcome.stderr.contains("this process lacks CAP_BPF"), "{}", outcome.stderr);
+}
+
+/// Not once for each communicator.
+#[test]
+fn what_nobody_asked_for_is_tried_in_vain_once() {
+    let _turn = turn();
+    let outcome = without_agent(Mpi::Open, 2)
+        .option(&["--loss", "100%", "--faults-on", "udp"])
+        .env("FOLDBACK_PROBE_TIMEOUT", "1")
+        .run("subcomm", &["--cycles", "6"]);
+    outcome.assert_prints("subcomm: all ok");
+    assert_eq!(outcome.calls("Allreduce", "fold"), 0, "{:#}", outcome.stats);
+    let left = |what, why| {
+        let lines = outcome.stderr.lines();
+        lines.filter(|line| line.contains(what) && line.contains(why)).count()
+    };
+    let (world, other) = ("] MPI_COMM_WORLD is left to MPI", "a communicator is left to MPI");
+    let (in_vain, no_agent) = ("a first fold did not come back", "this process lacks CAP_BPF");
+    assert_eq!(left(world, in_vain), 1, "{}", outcome.stderr);
+    assert_eq!(left(other, in_vain), 0, "{}", outcome.stderr);
+    assert!(left(other, no_agent) > 0, "{}", outcome.stderr);
 }
 
 /// What one host has to do by sockets, all have.
