@@ -15,7 +15,7 @@
 enum { MOST = 1024 };
 
 static long calls = 400, seed = 1, dup;
-static const char *command = "true", *until;
+static const char *command = "true", *until, *then;
 
 static const struct option_spec options[] = {
     {"--command", OPTION_TEXT, &command, "that rank 0 runs when all ranks have begun"},
@@ -23,6 +23,7 @@ static const struct option_spec options[] = {
     {"--until", OPTION_TEXT, &until,
      "command that every rank runs then until it succeeds, and before as many calls again"},
     {"--dup", OPTION_FLAG, &dup, "then make these on a new communicator"},
+    {"--then", OPTION_TEXT, &then, "command that succeeds on every rank after these"},
     {"--seed", OPTION_NUMBER, &seed, "of their choice (1)"},
     {0},
 };
@@ -155,6 +156,8 @@ int main(int argc, char **argv)
 		if (dup)
 			MPI_Comm_dup(MPI_COMM_WORLD, &comm);
 		all();
+		if (then && system(then))
+			fail("%s fails", then);
 		if (dup)
 			MPI_Comm_free(&comm);
 	}

@@ -475,6 +475,62 @@ fn one_agent_serves_a_path() {
 }
 
 #[test]
+fn an_agent_that_drains_serves_its_groups_until_they_are_gone() {
+    in_namespace(|| {
+        let directory = Directory::new();
+        let socket = directory.socket();
+        let old = Agent::start_to_drain(&socket, "3600");
+        let client = Client::connect(&socket).unwrap();
+        let group = client.create_group(&spec(1)).unwrap();
+        old.ask_to_stop();
+        eventually("its address is free", || Client::connect(&socket).is_err());
+        let new = Agent::start(&socket, &[]);
+
+        // Asked for a group, it says to ask the next one; whoever has one is served.
+        for refused in [client.create_group(&spec(2)).map(drop), client.interface(HERE).map(drop)] {
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::Ending);
+        }
+        send_hello(1);
+        assert_eq!(client.counters(group.slot).unwrap().frames_out, 1);
+
+        let next = Client::connect(&socket).unwrap();
+        let another = next.create_group(&spec(2)).unwrap();
+        send_hello(2);
+        assert_eq!(next.counters(another.slot).unwrap().frames_out, 1);
+        assert_eq!(client.counters(group.slot).unwrap().frames_out, 1);
+
+        client.destroy_group(group.slot).unwrap();
+        old.stops();
+        send_hello(2);
+        assert_eq!(next.counters(another.slot).unwrap().frames_out, 2);
+        new.stop();
+    });
+}
+
+#[test]
+fn an_agent_that_drains_ends_when_told_again_or_when_its_time_is_over() {
+    in_namespace(|| {
+        let directory = Directory::new();
+        let socket = directory.socket();
+        for (seconds, is_told_again) in [("3600", true), ("1", false)] {
+            let agent = Agent::start_to_drain(&socket, seconds);
+            let client = Client::connect(&socket).unwrap();
+            let group = client.create_group(&spec(1)).unwrap();
+            agent.ask_to_stop();
+            if is_told_again {
+                eventually("its address is free", || Client::connect(&socket).is_err());
+                client.counters(group.slot).expect("it serves");
+                agent.ask_to_stop();
+            }
+            agent.stops();
+        }
+        let refused = agent_command(&socket, &[]).args(["--drain", "3601"]).output().unwrap();
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && told.contains("3601"), "{told}");
+    });
+}
+
+#[test]
 fn the_agent_makes_its_directory_and_tells_systemd() {
     in_namespace(|| {
         let directory = Directory::new();
@@ -483,13 +539,27 @@ fn the_agent_makes_its_directory_and_tells_systemd() {
         let listener = UnixDatagram::bind(&notify).unwrap();
         listener.set_read_timeout(Some(world::PATIENCE)).unwrap();
         let socket = SocketAddress::Path(deep.clone());
-        let agent = Agent::start(&socket, &[("NOTIFY_SOCKET", notify.to_str().unwrap())]);
-        let mut text = [0; 128];
-        let length = listener.recv(&mut text).unwrap();
-        assert!(text[..length].starts_with(b"READY=1"));
+        let agent = Agent::start(
+            &socket,
+            &[("NOTIFY_SOCKET", notify.to_str().unwrap()), ("WATCHDOG_USEC", "100000")],
+        );
+        let told = || {
+            let mut text = [0; 128];
+            let length = listener.recv(&mut text).unwrap();
+            String::from_utf8_lossy(&text[..length]).into_owned()
+        };
+        assert_eq!(told(), "READY=1\nSTATUS=Serving\n");
+        for _ in 0..3 {
+            assert_eq!(told(), "WATCHDOG=1\nSTATUS=Groups: 0\n");
+        }
+        let client = Client::connect(&socket).unwrap();
+        let _group = client.create_group(&spec(1)).unwrap();
+        eventually("it says that it has a group", || told() == "WATCHDOG=1\nSTATUS=Groups: 1\n");
         assert!(fs::metadata(&deep).unwrap().file_type().is_socket());
         let mode = fs::metadata(deep.parent().unwrap()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o755);
+        // Or else it might wait for somebody to hear it.
+        drop(listener);
         agent.stop();
     });
 }

@@ -15,6 +15,7 @@ use crate::agent::address::SocketAddress;
 use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::options::Options;
 use crate::agent::server::{Audience, Server};
+use crate::agent::service::Service;
 use crate::agent::socket::Socket;
 
 const LOCK_TRIES: u32 = 100;
@@ -23,7 +24,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// An agent that serves every user of the host.
 pub struct Daemon {
     server: Server,
-    _file: Option<SocketFile>,
+    file: Option<SocketFile>,
 }
 
 impl Daemon {
@@ -40,12 +41,20 @@ impl Daemon {
                 None,
             ),
         };
-        Ok(Self { server: Server::new(listener, Audience::Everybody, options)?, _file: file })
+        Ok(Self { server: Server::new(listener, Audience::Everybody, options)?, file })
     }
 
-    /// Serves until `stop` can be read from.
+    /// Serves until `stop` can be read from. Tells systemd that it does, if that started it.
     pub fn run(&mut self, stop: BorrowedFd<'_>) -> Result<()> {
+        self.server.set_service(Service::ready());
         self.server.run(stop)
+    }
+
+    /// Gives up its address, so that another agent can take it, and serves the groups that there are until they are
+    /// gone, or `limit` has passed, or `stop` can be read from.
+    pub fn drain(&mut self, stop: BorrowedFd<'_>, limit: Duration) -> Result<()> {
+        self.file = None;
+        self.server.drain(stop, limit)
     }
 }
 

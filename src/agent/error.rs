@@ -27,6 +27,8 @@ pub enum ErrorKind {
     Kernel,
     /// The group does not exist.
     NotFound,
+    /// The agent is ending: whoever wants a group asks the one that comes after it.
+    Ending,
     /// The connection broke, or the other side does not speak the protocol.
     Connection,
 }

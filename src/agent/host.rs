@@ -48,6 +48,7 @@ pub(crate) struct Host {
     programs: Programs,
     owner: Owner,
     port: HeldPort,
+    ending: bool,
 }
 
 impl Host {
@@ -65,6 +66,7 @@ impl Host {
             ledger: Ledger::default(),
             attachments: BTreeMap::new(),
             options,
+            ending: false,
         })
     }
 
@@ -78,6 +80,23 @@ impl Host {
         &self.options
     }
 
+    /// How many groups there are.
+    pub(crate) fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// No group is made any more.
+    pub(crate) fn set_ending(&mut self) {
+        self.ending = true;
+    }
+
+    fn check_not_ending(&self) -> Result<()> {
+        if self.ending {
+            return Err(Error::new(ErrorKind::Ending, "the agent is ending, and makes no groups"));
+        }
+        Ok(())
+    }
+
     /// Makes a group; the descriptor is that of its cells.
     pub(crate) fn create_group(
         &mut self,
@@ -85,6 +104,7 @@ impl Host {
         peer: Peer,
         spec: GroupSpec,
     ) -> Result<(GroupReply, OwnedFd)> {
+        self.check_not_ending()?;
         spec.check()?;
         let address = spec
             .own_address()
@@ -173,8 +193,9 @@ impl Host {
         }
     }
 
-    /// What an address's interface can carry.
+    /// What an address's interface can carry, for a group to be made.
     pub(crate) fn interface(&self, address: Ipv4Addr) -> Result<InterfaceReply> {
+        self.check_not_ending()?;
         let Interface { name, mtu, .. } = interface::with_address(address)?;
         Ok(InterfaceReply { name, mtu, max_chunk_bytes: max_chunk_bytes(mtu) })
     }

@@ -1,7 +1,7 @@
 //! The agent: loads and attaches the BPF programs of a host, owns their maps, and admits groups.
 //!
 //! ```text
-//!   rank:  client ── requests ──▶ agent:  server ─ connection     who asks, how fast
+//!   rank:  client ── requests ──▶ agent:  server ─ connection     who asks, how fast (service: for systemd)
 //!             ◀── cell map's descriptor ──   │
 //!                                           host ─ ledger         which groups, of whom
 //!                                            │
@@ -35,6 +35,7 @@ pub mod probe;
 mod programs;
 mod protocol;
 mod server;
+mod service;
 mod slots;
 pub(crate) mod socket;
 mod spec;

@@ -13,6 +13,7 @@ use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::host::{ConnectionId, Host};
 use crate::agent::options::{Limits, Options};
 use crate::agent::protocol::{Reply, Welcome, encode};
+use crate::agent::service::Service;
 use crate::agent::socket::{Peer, Socket};
 
 /// Rest after the process ran out of descriptors: new clients stay in the queue.
@@ -28,13 +29,15 @@ pub(crate) enum Audience {
 
 /// A loaded agent and its clients.
 pub(crate) struct Server {
-    listener: Socket,
+    /// None when it drains.
+    listener: Option<Socket>,
     audience: Audience,
     welcome: Welcome,
     host: Host,
     connections: BTreeMap<ConnectionId, Connection>,
     next_id: ConnectionId,
     accept_after: Option<Instant>,
+    service: Option<Service>,
 }
 
 impl Server {
@@ -42,48 +45,74 @@ impl Server {
     pub(crate) fn new(listener: Socket, audience: Audience, options: Options) -> Result<Self> {
         let embedded = audience == Audience::OwnUser;
         Ok(Self {
-            listener,
+            listener: Some(listener),
             audience,
             welcome: welcome(options.port, embedded),
             host: Host::new(options)?,
             connections: BTreeMap::new(),
             next_id: 0,
             accept_after: None,
+            service: None,
         })
+    }
+
+    /// It is a service of systemd's, which is told how it is.
+    pub(crate) fn set_service(&mut self, service: Service) {
+        self.service = Some(service);
     }
 
     /// Serves until `stop` can be read from.
     pub(crate) fn run(&mut self, stop: BorrowedFd<'_>) -> Result<()> {
-        loop {
-            let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
-            let ready = self.wait(stop).context(ErrorKind::Kernel, || "waiting".into())?;
-            if ready.first().is_some_and(|ready| *ready) {
-                return Ok(());
-            }
-            for (id, ready) in ids.iter().zip(ready.iter().skip(2)) {
-                self.step(*id, *ready);
-            }
-            if ready.get(1).is_some_and(|ready| *ready) {
-                self.accept();
-            }
-        }
+        while !self.turn(stop, None)? {}
+        Ok(())
     }
 
-    /// Which of stop, listener and the connections have something to do.
-    fn wait(&self, stop: BorrowedFd<'_>) -> nix::Result<Vec<bool>> {
+    /// Serves the groups that there are, and takes no client and no group more, until none is left, or `limit` has
+    /// passed, or `stop` can be read from.
+    pub(crate) fn drain(&mut self, stop: BorrowedFd<'_>, limit: Duration) -> Result<()> {
+        self.listener = None;
+        self.host.set_ending();
+        if let Some(service) = &self.service {
+            service.stopping(self.host.groups(), limit);
+        }
+        let end = Instant::now() + limit;
+        while self.host.groups() > 0 && Instant::now() < end && !self.turn(stop, Some(end))? {}
+        Ok(())
+    }
+
+    /// Waits until there is something to do, at most until `end`, and does it. Returns whether to stop.
+    fn turn(&mut self, stop: BorrowedFd<'_>, end: Option<Instant>) -> Result<bool> {
+        let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
+        let ready = self.wait(stop, end).context(ErrorKind::Kernel, || "waiting".into())?;
+        if ready.first().is_some_and(|ready| *ready) {
+            return Ok(true);
+        }
+        for (id, ready) in ids.iter().zip(ready.iter().skip(1)) {
+            self.step(*id, *ready);
+        }
+        if ready.get(1 + ids.len()).is_some_and(|ready| *ready) {
+            self.accept();
+        }
+        if let Some(service) = &mut self.service {
+            service.beat(self.host.groups());
+        }
+        Ok(false)
+    }
+
+    /// Which of stop, the connections and the listener have something to do.
+    fn wait(&self, stop: BorrowedFd<'_>, end: Option<Instant>) -> nix::Result<Vec<bool>> {
         let now = Instant::now();
         let accept_after = self.accept_after.filter(|at| *at > now);
         let accepting = if accept_after.is_some() { PollFlags::empty() } else { PollFlags::POLLIN };
-        let mut fds = vec![
-            PollFd::new(stop, PollFlags::POLLIN),
-            PollFd::new(self.listener.as_fd(), accepting),
-        ];
+        let mut fds = vec![PollFd::new(stop, PollFlags::POLLIN)];
         for connection in self.connections.values() {
             fds.push(PollFd::new(connection.as_fd(), connection.interest()));
         }
+        fds.extend(self.listener.as_ref().map(|socket| PollFd::new(socket.as_fd(), accepting)));
         let idle = self.host.options().limits.idle;
         let deadlines = self.connections.values().filter_map(|c| c.deadline(idle));
-        let deadline = deadlines.chain(accept_after).min();
+        let due = self.service.as_ref().and_then(Service::due);
+        let deadline = deadlines.chain(accept_after).chain(due).chain(end).min();
         let timeout = match deadline {
             // Rounded up, lest the last millisecond be spent spinning.
             Some(at) => {
@@ -113,7 +142,8 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        let socket = match self.listener.accept() {
+        let Some(listener) = &self.listener else { return };
+        let socket = match listener.accept() {
             Ok(socket) => socket,
             Err(Errno::EAGAIN | Errno::EINTR | Errno::ECONNABORTED) => return,
             Err(error) => {

@@ -1,9 +1,8 @@
 //! `foldback agent`.
 
 use std::os::fd::AsFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use foldback::agent::{Daemon, HookChoice, Options, SocketAddress, default_address};
@@ -29,6 +28,11 @@ pub struct Args {
     /// UDP port of all frames, the same on all hosts [default: $FOLDBACK_PORT, or 17717]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
+
+    /// For so many seconds after the signal, serve the groups that there are, while another agent may start and
+    /// take the new ones; a second signal ends this one at once
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=3600))]
+    drain: u16,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -47,23 +51,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let mut daemon = Daemon::start(&address, options)?;
     log::info!("serving at {address}");
-    notify_ready();
     daemon.run(stop.as_fd())?;
+    if args.drain > 0 {
+        log::info!("draining for at most {} s", args.drain);
+        // Or else it would be taken for the second one.
+        stop.read_signal().context("reading the signal")?;
+        daemon.drain(stop.as_fd(), Duration::from_secs(args.drain.into()))?;
+    }
     log::info!("stopping");
     Ok(ExitCode::SUCCESS)
-}
-
-/// Tells systemd, if it asked to be told (sd_notify(3)).
-fn notify_ready() {
-    let Ok(name) = std::env::var("NOTIFY_SOCKET") else { return };
-    let address = match name.strip_prefix('@') {
-        Some(name) => SocketAddr::from_abstract_name(name),
-        None => SocketAddr::from_pathname(&name),
-    };
-    let sent = address.and_then(|address| {
-        UnixDatagram::unbound()?.send_to_addr(b"READY=1\nSTATUS=Serving", &address)
-    });
-    if let Err(error) = sent {
-        log::warn!("systemd was not told that the agent is ready: {error}");
-    }
 }

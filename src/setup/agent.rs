@@ -47,7 +47,7 @@ impl State {
 impl AgentAccess {
     /// Asks this host's agent something; returns the connection, too. Where none answers, and if this
     /// process may, starts one in this process. A connection of long ago may have ended since, or its
-    /// agent: then another is made.
+    /// agent, or that is about to: then another is made.
     ///
     /// # Errors
     /// One line that says what is missing.
@@ -58,7 +58,7 @@ impl AgentAccess {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = state.client.clone() {
             match question(&client) {
-                Err(error) if error.kind() == ErrorKind::Connection => {
+                Err(error) if matches!(error.kind(), ErrorKind::Connection | ErrorKind::Ending) => {
                     log::debug!("a new connection to the agent: {error}");
                     state.client = None;
                 }

@@ -93,7 +93,16 @@ pub struct Agent(Child);
 impl Agent {
     /// Starts it and waits until it serves.
     pub fn start(socket: &SocketAddress, environment: &[(&str, &str)]) -> Self {
-        let child = agent_command(socket, environment).spawn().expect("the agent starts");
+        Self::start_as(socket, &mut agent_command(socket, environment))
+    }
+
+    /// Starts one that drains, likewise.
+    pub fn start_to_drain(socket: &SocketAddress, seconds: &str) -> Self {
+        Self::start_as(socket, agent_command(socket, &[]).args(["--drain", seconds]))
+    }
+
+    fn start_as(socket: &SocketAddress, command: &mut Command) -> Self {
+        let child = command.spawn().expect("the agent starts");
         let mut agent = Self(child);
         eventually("the agent answers", || {
             let ended = agent.0.try_wait().expect("its status");
@@ -104,8 +113,18 @@ impl Agent {
     }
 
     /// Asks it to stop, and waits.
-    pub fn stop(mut self) {
+    pub fn stop(self) {
+        self.ask_to_stop();
+        self.stops();
+    }
+
+    /// Asks it to stop.
+    pub fn ask_to_stop(&self) {
         signal(&self.0, Signal::SIGTERM);
+    }
+
+    /// Waits until it has stopped.
+    pub fn stops(mut self) {
         assert!(self.0.wait().expect("its status").success(), "the agent stops in good order");
     }
 

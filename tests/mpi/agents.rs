@@ -16,11 +16,17 @@ const SOON: Duration = Duration::from_secs(600);
 pub struct Served {
     pub lab: Lab,
     pub agents: Vec<Child>,
+    /// Options of agents that are started.
+    options: &'static [&'static str],
 }
 
 impl Served {
     pub fn new() -> Self {
-        let mut served = Self { lab: Lab::new(HOSTS), agents: Vec::new() };
+        Self::with(&[])
+    }
+
+    fn with(options: &'static [&'static str]) -> Self {
+        let mut served = Self { lab: Lab::new(HOSTS), agents: Vec::new(), options };
         served.agents = (0..HOSTS).map(|host| served.start_agent(host)).collect();
         for host in 0..HOSTS {
             served.await_agent(host);
@@ -30,7 +36,7 @@ impl Served {
 
     pub fn start_agent(&self, host: u32) -> Child {
         let mut agent = self.lab.on(host);
-        agent.args([FOLDBACK, "agent"]).stdin(Stdio::null());
+        agent.args([FOLDBACK, "agent"]).args(self.options).stdin(Stdio::null());
         agent.spawn().expect("the agent starts")
     }
 
@@ -71,6 +77,12 @@ impl Served {
 
     fn await_agent(&self, host: u32) {
         self.await_status(host, |_| true);
+    }
+
+    /// Whether the agent of a host answers.
+    fn answers(&self, host: u32) -> bool {
+        let output = self.lab.on(host).args([FOLDBACK, "status"]).output();
+        output.expect("foldback status starts").status.success()
     }
 
     /// Agents destroy the groups of ranks that are gone.
@@ -263,6 +275,45 @@ fn a_new_agent_serves_old_communicators() {
     for mpi in [Mpi::Open, Mpi::Mpich] {
         let outcome = outlive_an_upgrade(mpi, &["--calls", "900"]);
         assert!(outcome.stderr.contains("a group anew"), "{}", outcome.stderr);
+    }
+}
+
+/// Agents that drain serve the old communicator, and those that took their addresses the new one.
+#[test]
+fn agents_change_while_the_old_ones_drain() {
+    let _turn = turn();
+    let mut served = Served::with(&["--drain", "3600"]);
+    let old: Vec<_> = served.agents.iter().map(|agent| agent.id().to_string()).collect();
+    let end = format!("kill -TERM {}", old.join(" "));
+    // In words of `foldback status`.
+    let others = format!("agent .*, process ({}),", old.join("|"));
+    let others_serve =
+        format!("said=$({FOLDBACK} status) && ! echo \"$said\" | grep -Eq '{others}'");
+    // Each host has a group of the new agent, too.
+    let new_group = format!("{FOLDBACK} status | grep -q '^group '");
+    let name = served.lab.name.clone();
+    let outcome = std::thread::scope(|scope| {
+        let job = scope.spawn(|| {
+            Job::new(Mpi::Open, HOSTS).option(&["--name", &name]).run(
+                "orphan",
+                &["--command", &end, "--until", &others_serve, "--dup", "--then", &new_group],
+            )
+        });
+        for host in 0..HOSTS {
+            while served.answers(host) && !job.is_finished() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let new = served.start_agent(host);
+            served.agents.push(new);
+        }
+        job.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    outcome.assert_prints("orphan: OK");
+    outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
+    assert!(!outcome.stderr.contains("WARN"), "{}", outcome.stderr);
+    for agent in &mut served.agents[..HOSTS as usize] {
+        let status = wait(agent, HANG).expect("without groups it ends");
+        assert!(status.success(), "{status}");
     }
 }
 
