@@ -173,7 +173,8 @@ int lab_faults(struct __sk_buff *skb)
 		return TC_ACT_OK;
 	port = bpf_map_lookup_elem(&ports, &number);
 	rate = bpf_map_lookup_elem(&rates, &number);
-	if (!port || !rate || (rate->udp_only && !is_udp_to(skb, rate->udp_port)))
+	if (!port || !rate || skb->len <= rate->above ||
+	    (rate->udp_only && !is_udp_to(skb, rate->udp_port)))
 		return TC_ACT_OK;
 
 	n = COUNT(port, frames);

@@ -43,6 +43,8 @@ struct lf_rates {
 	__u64 reorder;
 	__u32 udp_only; /* only UDP over IPv4 */
 	__u32 udp_port; /* and only to this port; 0: to any */
+	__u32 above;	/* and only frames of more bytes, their Ethernet header included */
+	__u32 reserved;
 };
 
 /* State of a port's one slot for a frame that is held back. */

@@ -368,6 +368,10 @@ fn faults_may_change() {
     set(&[]);
     send(9);
     assert_eq!(lost(), [4, 8]);
+    set(&["--loss", "100%", "--faults-on", "udp:9", "--faults-above", "44"]);
+    send(9);
+    on("h0", "echo 'longer than 44 bytes' > /dev/udp/10.77.0.2/9");
+    assert_eq!(lost(), [5, 8]);
     let wrong = foldback(&["lab", "faults", "--name", &lab.0, "--host", "h7"]);
     let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
     assert!(!wrong.status.success() && said.contains("has no host h7"), "{said}");

@@ -66,9 +66,11 @@ pub fn set(maps: Maps, hosts: impl Iterator<Item = usize>, faults: &Faults) -> R
     ] {
         value[offset..offset + 8].copy_from_slice(&share.fixed_point().to_ne_bytes());
     }
-    for (offset, word) in
-        [(offset_of!(lf_rates, udp_only), udp_only), (offset_of!(lf_rates, udp_port), udp_port)]
-    {
+    for (offset, word) in [
+        (offset_of!(lf_rates, udp_only), udp_only),
+        (offset_of!(lf_rates, udp_port), udp_port),
+        (offset_of!(lf_rates, above), faults.faults_above),
+    ] {
         value[offset..offset + 4].copy_from_slice(&u32::to_ne_bytes(word));
     }
     for host in hosts {

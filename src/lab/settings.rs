@@ -54,6 +54,11 @@ pub struct Faults {
     /// which foldback's own are; udp:PORT, to that port
     #[arg(long, value_name = "WHICH", default_value_t)]
     pub faults_on: FaultsOn,
+
+    /// Only frames of more bytes than this, their Ethernet header included: as on a path that drops large ones
+    #[arg(long, value_name = "BYTES", default_value_t, value_parser = clap::value_parser!(u32).range(..=9216))]
+    #[serde(default)]
+    pub faults_above: u32,
 }
 
 impl Default for Settings {
@@ -88,7 +93,11 @@ impl fmt::Display for Faults {
                 write!(f, "{name} {share}, ")?;
             }
         }
-        write!(f, "faults on {}", self.faults_on)
+        write!(f, "faults on {}", self.faults_on)?;
+        if self.faults_above > 0 {
+            write!(f, " above {} bytes", self.faults_above)?;
+        }
+        Ok(())
     }
 }
 
@@ -246,5 +255,7 @@ mod tests {
         assert_eq!(settings.to_string(), "mtu 1500");
         settings.faults.loss = Share(0.01);
         assert_eq!(settings.to_string(), "mtu 1500, loss 1%, faults on all, seed 1");
+        settings.faults.faults_above = 1000;
+        assert!(settings.to_string().contains("faults on all above 1000 bytes"));
     }
 }

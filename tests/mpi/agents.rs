@@ -75,6 +75,23 @@ impl Served {
         )
     }
 
+    /// A command that takes all groups out of a map, by its name, of the programs of these hosts.
+    fn empty(&self, map: &str, hosts: std::ops::Range<usize>) -> String {
+        let of_agent = |agent: &Child| {
+            format!(
+                "for map in $(sed -n 's/^map_id:[[:space:]]*//p' /proc/{}/fdinfo/*); do \
+                   bpftool map show id $map | grep -q 'name {map} ' || continue; \
+                   for key in $(bpftool -j map dump id $map | grep -o '\"key\":\\[[^]]*' | tr -d '\" ' | cut -d[ -f2); do \
+                     bpftool map delete id $map key $(echo $key | tr , ' ') && gone=1; \
+                   done; \
+                 done",
+                agent.id()
+            )
+        };
+        let commands: Vec<_> = self.agents[hosts].iter().map(of_agent).collect();
+        format!("{}; test -n \"$gone\"", commands.join("; "))
+    }
+
     fn await_agent(&self, host: u32) {
         self.await_status(host, |_| true);
     }
@@ -202,6 +219,21 @@ fn a_job_outlives_its_programs() {
             .ranks_per_host(ranks_per_host)
             .lab(&served.lab)
             .run("orphan", &["--command", &served.detach(hosts)]);
+        outcome.assert_prints("orphan: OK");
+        outcome.assert_rescued();
+    }
+}
+
+/// Somebody deletes the groups, or their cells, from the programs' maps.
+#[test]
+fn a_job_outlives_its_maps() {
+    let _turn = turn();
+    for (mpi, ranks_per_host, map) in [(Mpi::Open, 2, "groups"), (Mpi::Mpich, 1, "cells")] {
+        let served = Served::new();
+        let outcome = Job::new(mpi, HOSTS)
+            .ranks_per_host(ranks_per_host)
+            .lab(&served.lab)
+            .run("orphan", &["--command", &served.empty(map, 1..2)]);
         outcome.assert_prints("orphan: OK");
         outcome.assert_rescued();
     }

@@ -91,6 +91,19 @@ fn what_does_not_come_through_is_found_by_the_trial() {
     assert!(outcome.stderr.contains("a first fold did not come back"), "{}", outcome.stderr);
 }
 
+/// As the MTU of some link may have it: small messages would pass, and the first large one would never come.
+#[test]
+fn a_path_that_drops_large_frames_is_found_by_the_trial() {
+    let _turn = turn();
+    let small = ["--loss", "100%", "--faults-on", "udp", "--faults-above", "1000"];
+    for job in [unprivileged(Mpi::Open, 2, 1), Job::new(Mpi::Open, 2)] {
+        let outcome = job.option(&small).env("FOLDBACK_PROBE_TIMEOUT", "1").run("histogram", &[]);
+        outcome.assert_prints("histogram: OK");
+        assert_eq!(outcome.calls("Allreduce", "fold"), 0, "{:#}", outcome.stats);
+        assert!(outcome.stderr.contains("a first fold did not come back"), "{}", outcome.stderr);
+    }
+}
+
 #[test]
 fn who_has_no_agent_folds_small_messages() {
     let _turn = turn();
