@@ -2,6 +2,7 @@
 //! calls, and let go when the program frees them.
 
 mod complete;
+mod family;
 mod pool;
 mod retired;
 mod table;
@@ -12,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::bindings::FB_OP_BOR;
 use crate::config::Shared;
 use crate::group::Group;
+use crate::mpi::Membership;
 use crate::route::router::Setting;
 use crate::route::{Reason, Router};
 use crate::setup::Context;
@@ -71,6 +73,7 @@ pub struct Communicator {
     pub rank: usize,
     /// Number of its ranks.
     pub size: usize,
+    membership: Membership,
     /// Why it is left to MPI, for good.
     declined: OnceLock<Reason>,
     /// Eligible calls so far, until it has a group.
@@ -91,12 +94,14 @@ impl Communicator {
     /// declined.
     pub fn new(
         (rank, size): (usize, usize),
+        membership: Membership,
         declined: Option<Reason>,
         folding: Option<Box<Folding>>,
     ) -> Self {
         Self {
             rank,
             size,
+            membership,
             declined: declined.map_or_else(OnceLock::new, OnceLock::from),
             calls: AtomicU32::new(0),
             again: None,
@@ -129,8 +134,8 @@ impl Communicator {
         self.declined.get().map_or(Ok(()), |reason| Err(*reason))
     }
 
-    /// Its group, for a call that is eligible on all ranks alike, of a communicator that is accepted; made by
-    /// `set_up` if this is the call to do so, the `setup_calls`-th.
+    /// Its group, for a call that is eligible on all ranks alike, of a communicator that is accepted; `adopt`ed at
+    /// the first call, or made by `set_up` if this is the call to do so, the `setup_calls`-th.
     ///
     /// # Errors
     /// There is none, now or for good.
@@ -138,11 +143,18 @@ impl Communicator {
     pub fn folding_or(
         &self,
         setup_calls: u32,
+        adopt: impl FnOnce() -> Option<Box<Folding>>,
         set_up: impl FnOnce() -> Option<Box<Folding>>,
     ) -> Result<Held<'_>, Reason> {
         let mut folding = self.folding();
         if folding.is_none() {
             let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+            if calls == 1 && self.again.is_none() {
+                *folding = adopt();
+                if folding.is_some() {
+                    return Ok(folding);
+                }
+            }
             let again = self.again.as_ref().map(|again| (again, again.load(Ordering::Relaxed)));
             if calls < again.map_or(setup_calls, |(_, after)| after) {
                 return Err(Reason::NotYet);
@@ -167,8 +179,13 @@ impl Communicator {
 
     /// Its groups, as it is freed: its own, and those of persistent collectives that nobody has.
     fn close(self: Arc<Self>) -> impl Iterator<Item = Arc<Self>> {
-        let spare = self.pool.close();
+        let spare = self.close_pool();
         std::iter::once(self).chain(spare)
+    }
+
+    /// The latter alone.
+    fn close_pool(&self) -> impl Iterator<Item = Arc<Self>> + use<> {
+        self.pool.close().into_iter()
     }
 }
 
@@ -183,14 +200,14 @@ mod tests {
                 tries.push(call);
                 None
             };
-            assert!(communicator.folding_or(4, in_vain).is_err());
+            assert!(communicator.folding_or(4, || None, in_vain).is_err());
         }
         tries
     }
 
     #[test]
     fn who_had_a_group_tries_again_ever_more_seldom() {
-        let mut communicator = Communicator::new((0, 2), None, None);
+        let mut communicator = Communicator::new((0, 2), Membership::Some, None, None);
         communicator.try_again();
         assert_eq!(tries(&communicator, 150_000), [10_000, 30_000, 70_000, 150_000]);
         assert!(communicator.accepted().is_ok());
@@ -198,7 +215,7 @@ mod tests {
 
     #[test]
     fn who_never_had_one_tries_once() {
-        let communicator = Communicator::new((0, 2), None, None);
+        let communicator = Communicator::new((0, 2), Membership::Some, None, None);
         assert_eq!(tries(&communicator, 4), [4]);
         assert_eq!(communicator.accepted(), Err(Reason::NoGroup));
     }

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
+use super::family::Family;
 use super::retired::Retired;
 use super::{Communicator, Folding};
 use crate::config::{Config, Transport};
-use crate::mpi::Mpi;
 use crate::mpi::lifetime::Ended;
 use crate::mpi::pmpi::Handle;
+use crate::mpi::{Membership, Mpi};
 use crate::route::Reason;
 use crate::setup::{Context, NoGroup, set_up};
 
@@ -19,6 +20,8 @@ pub struct Communicators {
     known: RwLock<ByHandle>,
     /// Groups of those that were freed.
     pub retired: Retired,
+    /// Groups that outlive their communicators, to serve others.
+    pub(super) family: Family,
 }
 
 /// By handle, with a hash that costs next to nothing: it is computed at every call.
@@ -61,17 +64,19 @@ impl Communicators {
 
     #[cold]
     fn meet(&self, mpi: &Mpi, comm: Handle, ended: Ended) -> Option<Arc<Communicator>> {
-        let declined = if mpi.is_intercomm(comm) {
-            Some(Reason::Intercommunicator)
+        let (membership, declined) = if mpi.is_intercomm(comm) {
+            (Membership::Foreign, Some(Reason::Intercommunicator))
         } else {
-            (!mpi.is_of_world(comm)).then_some(Reason::Foreign)
+            let membership = mpi.membership(comm);
+            (membership, (membership == Membership::Foreign).then_some(Reason::Foreign))
         };
         // Without news of its end, a new communicator of the same handle would be taken for it.
         if comm != mpi.abi.comm_world && comm != mpi.abi.comm_self {
             mpi.watch(comm, ended)?;
         }
         let place = (mpi.rank(comm), mpi.size(comm));
-        Some(self.add(comm, Communicator::new(place, declined, None)))
+        let declined = declined.or((place.1 == 1).then_some(Reason::OneRank));
+        Some(self.add(comm, Communicator::new(place, membership, declined, None)))
     }
 
     pub fn add(&self, comm: Handle, communicator: Communicator) -> Arc<Communicator> {
@@ -83,14 +88,18 @@ impl Communicators {
     /// One is being freed.
     pub fn forget(&self, comm: Handle) {
         let Some(communicator) = self.write().remove(&comm) else { return };
-        self.retired.add(communicator.close());
+        match self.family.give_back(&communicator) {
+            true => self.retired.add(communicator.close_pool()),
+            false => self.retired.add(communicator.close()),
+        }
         self.retired.reap(false);
     }
 
     /// Takes all out, with their groups, at the end.
     pub fn drain(&self) -> Vec<Arc<Communicator>> {
         let all: Vec<_> = self.write().drain().map(|(_, communicator)| communicator).collect();
-        all.into_iter().flat_map(Communicator::close).collect()
+        let freed = self.family.drain();
+        all.into_iter().flat_map(Communicator::close).chain(freed).collect()
     }
 
     /// Sees `comm` as a new communicator, whose group has lost its programs: with a new group, or, if that
@@ -105,10 +114,11 @@ impl Communicators {
         let place = (old.rank, old.size);
         // Not by sockets alone, yet: agents that are restarted will be back, and nobody would see them.
         let folding = self.set_up_by(context, comm, Transport::Programs);
-        let mut new = Communicator::new(place, None, folding);
+        let mut new = Communicator::new(place, old.membership, None, folding);
         new.try_again();
         let new = Arc::new(new);
         let old = self.write().insert(comm, Arc::clone(&new));
+        old.iter().for_each(|old| self.family.replace(old, &new));
         self.retired.add(old.into_iter().flat_map(Communicator::close));
         new
     }

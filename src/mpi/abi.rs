@@ -32,6 +32,10 @@ pub struct Abi {
     pub errors_return: Handle,
     /// `MPI_BYTE`.
     pub byte: Handle,
+    /// `MPI_UINT64_T`.
+    pub word: Handle,
+    /// `MPI_BAND`.
+    pub band: Handle,
     /// `MPI_DATATYPE_NULL`.
     pub datatype_null: Handle,
     /// `MPI_REQUEST_NULL`.
@@ -83,6 +87,8 @@ impl Abi {
             comm_self: object(c"ompi_mpi_comm_self")?,
             errors_return: object(c"ompi_mpi_errors_return")?,
             byte: object(c"ompi_mpi_byte")?,
+            word: object(c"ompi_mpi_uint64_t")?,
+            band: object(c"ompi_mpi_op_band")?,
             datatype_null: object(c"ompi_mpi_datatype_null")?,
             request_null: object(c"ompi_request_null")?,
             in_place: 1,
@@ -104,6 +110,8 @@ impl Abi {
             comm_self: 0x4400_0001,
             errors_return: 0x5400_0001,
             byte: 0x4c00_010d,
+            word: 0x4c00_083e,
+            band: 0x5800_0006,
             datatype_null: 0x0c00_0000,
             request_null: 0x2c00_0000,
             in_place: usize::MAX,
@@ -125,6 +133,8 @@ impl Abi {
             comm_self: 0x102,
             errors_return: 0x143,
             byte: 0x247,
+            word: 0x259,
+            band: 0x28,
             datatype_null: 0x200,
             request_null: 0x180,
             in_place: 1,

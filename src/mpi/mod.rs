@@ -30,6 +30,18 @@ const COPY_TAG: c_int = 32_767;
 /// What is returned where the MPI could not even be asked.
 const FAILED: c_int = 1;
 
+/// Which ranks of MPI_COMM_WORLD a communicator has. Of those alone is it known that foldback is loaded there:
+/// spawned ones (MPI-4.1 section 11.8) may be without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Membership {
+    /// All of them, in its order.
+    All,
+    /// Some, or in another order.
+    Some,
+    /// Others, too.
+    Foreign,
+}
+
 /// The real MPI of this process, recognised.
 pub struct Mpi {
     pub pmpi: Pmpi,
@@ -148,9 +160,8 @@ impl Mpi {
         unsafe { is_revoked(comm, &raw mut flag) == 0 && flag != 0 }
     }
 
-    /// Whether all ranks of `comm` are of MPI_COMM_WORLD: of those alone is it known that foldback is
-    /// loaded there. Spawned ones (MPI-4.1 section 11.8) may be without.
-    pub fn is_of_world(&self, comm: Handle) -> bool {
+    /// Which ranks of MPI_COMM_WORLD `comm` has, an intracommunicator.
+    pub fn membership(&self, comm: Handle) -> Membership {
         const UNDEFINED: c_int = -32766;
         let ranks: Vec<c_int> = (0..self.size(comm) as c_int).collect();
         let mut there = vec![UNDEFINED; ranks.len()];
@@ -170,7 +181,13 @@ impl Mpi {
             (self.pmpi.group_free)(&raw mut world);
             code
         };
-        code == 0 && !there.contains(&UNDEFINED)
+        if code != 0 || there.contains(&UNDEFINED) {
+            Membership::Foreign
+        } else if there == ranks && ranks.len() == self.size(self.abi.comm_world) {
+            Membership::All
+        } else {
+            Membership::Some
+        }
     }
 
     /// A communicator of all ranks that nobody else knows, on which probing finds nothing.
@@ -230,6 +247,17 @@ impl Mpi {
                 self.abi.status_ignore as *mut c_void,
             );
         }
+    }
+
+    /// The bits that all ranks of `comm` have in their words; `None` if the MPI failed. Collective.
+    pub fn bits_of_all(&self, comm: Handle, mine: u64) -> Option<u64> {
+        let mut all: u64 = 0;
+        let (from, to) = ((&raw const mine).cast(), (&raw mut all).cast());
+        // Not bytes, which take Open MPI 4 twice as long.
+        let (word, band) = (self.abi.word, self.abi.band);
+        // SAFETY: a live communicator, and a word at either end.
+        let code = unsafe { (self.pmpi.allreduce)(from, to, 1, word, band, comm) };
+        (code == 0).then_some(all)
     }
 
     /// Starts gathering `mine` of every rank of `comm`, all of one length, at all.

@@ -54,6 +54,8 @@ reasons! {
     NotYet = "group not set up yet",
     /// The communicator has had all the persistent collectives that are folded.
     Persistent = "too many persistent collectives",
+    /// There is nobody to fold with.
+    OneRank = "one rank",
     /// Two groups of processes.
     Intercommunicator = "intercommunicator",
     /// With ranks that another job, or MPI_Comm_spawn, has started.

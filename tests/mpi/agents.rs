@@ -189,6 +189,24 @@ fn freed_communicators_leave_no_group_behind() {
     }
 }
 
+/// Those that duplicates leave behind serve the next ones.
+#[test]
+#[ignore = "long: 10,000 duplicates"]
+fn ten_thousand_duplicates_need_few_groups() {
+    let _turn = turn();
+    let served = Served::new();
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        let groups = format!("{FOLDBACK} status | grep '^group '");
+        let outcome = Job::new(mpi, HOSTS)
+            .lab(&served.lab)
+            .timeout(1800)
+            .env("FOLDBACK_SETUP_CALLS", "")
+            .run("duplicates", &["--cycles", "10000", "--groups", &groups]);
+        outcome.assert_prints("duplicates: 10000 cycles ok");
+        assert_eq!(outcome.calls_for("group not set up yet"), 0, "{:#}", outcome.stats);
+    }
+}
+
 /// Killed, or stopped as at every upgrade, on all hosts or on one, with collectives under way.
 #[test]
 fn a_job_outlives_its_agents() {

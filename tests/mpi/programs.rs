@@ -44,6 +44,32 @@ fn communicators_of_every_making_work() {
     outcome.assert_prints("subcomm: all ok");
 }
 
+/// From their first call, by groups that serve one after the other.
+#[test]
+fn duplicates_of_the_world_are_folded_at_once() {
+    let _turn = turn();
+    for (mpi, hosts, ranks_per_host) in [(Mpi::Open, 3, 2), (Mpi::Mpich, 2, 1)] {
+        let outcome = Job::new(mpi, hosts)
+            .ranks_per_host(ranks_per_host)
+            .env("FOLDBACK_SETUP_CALLS", "")
+            .run("duplicates", &["--cycles", "300", "--under-way"]);
+        outcome.assert_prints("duplicates: 300 cycles ok");
+        assert_eq!(outcome.calls_for("group not set up yet"), 0, "{:#}", outcome.stats);
+        outcome.assert_folded(&["Allreduce", "Bcast", "Barrier"]);
+    }
+}
+
+/// More of them alive than there are groups for; frames lost; and groups that do not grow in number.
+#[test]
+fn duplicates_come_and_go_in_numbers() {
+    let _turn = turn();
+    let outcome = Job::new(Mpi::Open, 2)
+        .option(&["--loss", "1%", "--dup", "1%", "--reorder", "1%", "--faults-on", "udp"])
+        .run("duplicates", &["--cycles", "300", "--alive", "64", "--calls", "3"]);
+    outcome.assert_prints("duplicates: 300 cycles ok");
+    outcome.assert_folded(&["Allreduce", "Bcast", "Barrier"]);
+}
+
 /// Whoever comes first to a communicator waits as long as in MPI; not every rank of a program is there at once.
 #[test]
 fn a_rank_may_come_late_to_a_communicator() {
