@@ -9,7 +9,7 @@ LIBDIR ?= $(PREFIX)/lib
 FOLDBACK := target/release/foldback
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mpis setup-apps build lint header test test-quick test-long soak mutations test-apps test-kernels \
+.PHONY: help setup setup-mpis setup-apps setup-science build lint header test test-quick test-long soak mutations test-apps test-kernels \
 	bench bench-results instructions demo install uninstall clean
 
 help: ## this text
@@ -23,6 +23,9 @@ setup-mpis: ## install MPIs that Debian does not have into target/mpis, for the 
 
 setup-apps: ## install mpi4py with its tests into target/apps, and HPCC and NetPIPE (as root)
 	@scripts/setup-apps.sh
+
+setup-science: ## install LAMMPS, MUMPS, ScaLAPACK and PETSc of Debian, for `make test-apps` (as root)
+	@scripts/setup.sh science
 
 build: setup ## library, command line and MPI test programs
 	$(CARGO) build --release
@@ -49,7 +52,7 @@ soak: build ## a job on each MPI under random faults, for HOURS in all, 1 if not
 mutations: ## take the protocol's rules out one by one: a test must notice (20 minutes)
 	@scripts/mutations.sh $(RULES)
 
-test-apps: build setup-apps ## programs of others, mpi4py's own tests among them (as root)
+test-apps: build setup-apps setup-science ## programs of others, mpi4py's own tests among them (as root)
 	@scripts/test.sh apps
 
 test-kernels: build ## boot Debian 12's kernel and run the packet fixtures there

@@ -6,7 +6,8 @@
 #   scripts/setup.sh WHAT…      that, and what these need:
 #       kernels                 scripts/test-kernels.sh
 #       mpis                    scripts/setup-mpis.sh
-#       apps                    the programs of make test-apps
+#       apps                    the programs of make test-apps, but for
+#       science                 those of science: 100 packages, of 80 MB
 #       python                  extensions of Python, to be built
 set -eu
 
@@ -36,6 +37,10 @@ for what in "$@"; do
 	kernels) packages="$packages $kernel_packages" ;;
 	mpis) packages="$packages python3-venv" ;;
 	apps) packages="$packages hpcc netpipe-openmpi netpipe-mpich2" ;;
+	science)
+		packages="$packages lammps mumps-test scalapack-mpi-test"
+		packages="$packages libpetsc-real3.18-dev libpetsc3.18-dev-examples"
+		;;
 	python) packages="$packages python3-venv python3-dev" ;;
 	*) die "unknown argument $what" ;;
 	esac

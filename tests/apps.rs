@@ -15,6 +15,8 @@ mod netpipe;
 mod osu;
 #[path = "apps/python.rs"]
 mod python;
+#[path = "apps/science.rs"]
+mod science;
 
 use std::ffi::OsStr;
 use std::io::Write;

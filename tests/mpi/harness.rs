@@ -359,6 +359,12 @@ impl Outcome {
             .sum()
     }
 
+    /// Calls of all collectives, those that went one way, or all.
+    pub fn all_calls(&self, route: Option<&str>) -> u64 {
+        let lines = self.lines().filter(|line| route.is_none_or(|route| line["route"] == route));
+        lines.map(|line| line["calls"].as_u64().unwrap()).sum()
+    }
+
     /// Those in one form ("Nonblocking").
     pub fn calls_in_form(&self, collective: &str, form: &str, route: &str) -> u64 {
         self.lines()
