@@ -46,6 +46,8 @@ pub struct Abi {
     pub status_ignore: usize,
     /// Bytes of an `MPI_Status`.
     pub status_size: usize,
+    /// Where its `MPI_ERROR` is, an int.
+    pub status_error: usize,
     /// `MPI_ANY_SOURCE`.
     pub any_source: c_int,
     /// Bits of a handle that mean something.
@@ -94,6 +96,7 @@ impl Abi {
             in_place: 1,
             status_ignore: 0,
             status_size: 24,
+            status_error: 8,
             any_source: -1,
             handle_mask: usize::MAX,
             types: OnceLock::new(),
@@ -117,6 +120,7 @@ impl Abi {
             in_place: usize::MAX,
             status_ignore: 1,
             status_size: 20,
+            status_error: 16,
             any_source: -2,
             handle_mask: u32::MAX as usize,
             types: OnceLock::new(),
@@ -140,6 +144,7 @@ impl Abi {
             in_place: 1,
             status_ignore: 0,
             status_size: 32,
+            status_error: 8,
             any_source: -1,
             handle_mask: usize::MAX,
             types: OnceLock::new(),

@@ -94,8 +94,12 @@ fn any(asked: &Asked) -> Result<Option<c_int>, Failure> {
     if waits {
         return Ok(None);
     }
-    // An empty status is that of the null request.
+    // An empty status is that of the null request, where Open MPI leaves the error out.
     is_complete(asked.abi.request_null, asked.statuses)?;
+    if asked.statuses as usize != asked.abi.status_ignore {
+        // SAFETY: a status of the program's, which has its error there.
+        unsafe { *asked.statuses.byte_add(asked.abi.status_error).cast::<c_int>() = 0 };
+    }
     Ok(Some(UNDEFINED))
 }
 
