@@ -13,12 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::bindings::FB_OP_BOR;
 use crate::config::Shared;
 use crate::group::Group;
-use crate::mpi::Membership;
 use crate::route::router::Setting;
 use crate::route::{Reason, Router};
 use crate::setup::Context;
 
 pub use complete::{complete, fold_words, out_of_step};
+use family::Family;
+pub use family::When;
 use pool::Pool;
 pub use table::{Communicators, fold_on};
 
@@ -73,7 +74,8 @@ pub struct Communicator {
     pub rank: usize,
     /// Number of its ranks.
     pub size: usize,
-    membership: Membership,
+    /// Those with the same ranks.
+    family: Option<Arc<Family>>,
     /// Why it is left to MPI, for good.
     declined: OnceLock<Reason>,
     /// Eligible calls so far, until it has a group.
@@ -94,14 +96,13 @@ impl Communicator {
     /// declined.
     pub fn new(
         (rank, size): (usize, usize),
-        membership: Membership,
         declined: Option<Reason>,
         folding: Option<Box<Folding>>,
     ) -> Self {
         Self {
             rank,
             size,
-            membership,
+            family: None,
             declined: declined.map_or_else(OnceLock::new, OnceLock::from),
             calls: AtomicU32::new(0),
             again: None,
@@ -134,8 +135,8 @@ impl Communicator {
         self.declined.get().map_or(Ok(()), |reason| Err(*reason))
     }
 
-    /// Its group, for a call that is eligible on all ranks alike, of a communicator that is accepted; `adopt`ed at
-    /// the first call, or made by `set_up` if this is the call to do so, the `setup_calls`-th.
+    /// Its group, for a call that is eligible on all ranks alike, of a communicator that is accepted. Without one,
+    /// `get` is asked at its first call, and at the `setup_calls`-th.
     ///
     /// # Errors
     /// There is none, now or for good.
@@ -143,24 +144,24 @@ impl Communicator {
     pub fn folding_or(
         &self,
         setup_calls: u32,
-        adopt: impl FnOnce() -> Option<Box<Folding>>,
-        set_up: impl FnOnce() -> Option<Box<Folding>>,
+        get: impl FnOnce(When) -> Option<Box<Folding>>,
     ) -> Result<Held<'_>, Reason> {
         let mut folding = self.folding();
         if folding.is_none() {
             let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-            if calls == 1 && self.again.is_none() {
-                *folding = adopt();
-                if folding.is_some() {
-                    return Ok(folding);
-                }
-            }
             let again = self.again.as_ref().map(|again| (again, again.load(Ordering::Relaxed)));
-            if calls < again.map_or(setup_calls, |(_, after)| after) {
-                return Err(Reason::NotYet);
-            }
-            *folding = set_up();
+            let when = match again {
+                Some((_, after)) if calls < after => return Err(Reason::NotYet),
+                Some(_) => When::Again,
+                None if calls >= setup_calls => When::Due,
+                None if calls == 1 => When::First,
+                None => return Err(Reason::NotYet),
+            };
+            *folding = get(when);
             if folding.is_none() {
+                if when == When::First {
+                    return Err(Reason::NotYet);
+                }
                 let Some((again, after)) = again else {
                     return Err(self.decline(Reason::NoGroup));
                 };
@@ -193,30 +194,31 @@ impl Communicator {
 mod tests {
     use super::*;
 
-    fn tries(communicator: &Communicator, calls: u32) -> Vec<u32> {
+    fn tries(communicator: &Communicator, calls: u32) -> Vec<(u32, When)> {
         let mut tries = Vec::new();
         for call in 1..=calls {
-            let in_vain = || {
-                tries.push(call);
+            let in_vain = |when| {
+                tries.push((call, when));
                 None
             };
-            assert!(communicator.folding_or(4, || None, in_vain).is_err());
+            assert!(communicator.folding_or(4, in_vain).is_err());
         }
         tries
     }
 
     #[test]
     fn who_had_a_group_tries_again_ever_more_seldom() {
-        let mut communicator = Communicator::new((0, 2), Membership::Some, None, None);
+        let mut communicator = Communicator::new((0, 2), None, None);
         communicator.try_again();
-        assert_eq!(tries(&communicator, 150_000), [10_000, 30_000, 70_000, 150_000]);
+        let again = [10_000, 30_000, 70_000, 150_000].map(|call| (call, When::Again));
+        assert_eq!(tries(&communicator, 150_000), again);
         assert!(communicator.accepted().is_ok());
     }
 
     #[test]
-    fn who_never_had_one_tries_once() {
-        let communicator = Communicator::new((0, 2), Membership::Some, None, None);
-        assert_eq!(tries(&communicator, 4), [4]);
+    fn who_never_had_one_tries_at_the_first_call_and_once_more() {
+        let communicator = Communicator::new((0, 2), None, None);
+        assert_eq!(tries(&communicator, 4), [(1, When::First), (4, When::Due)]);
         assert_eq!(communicator.accepted(), Err(Reason::NoGroup));
     }
 }

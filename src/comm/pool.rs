@@ -103,8 +103,7 @@ impl Communicators {
         }
         let folding = self.set_up(context, comm).ok_or(Reason::NoGroup)?;
         let place = (communicator.rank, communicator.size);
-        let group = Communicator::new(place, communicator.membership, None, Some(folding));
-        let group = Arc::new(group);
+        let group = Arc::new(Communicator::new(place, None, Some(folding)));
         communicator.pool.add(Arc::clone(&group));
         Ok(group)
     }

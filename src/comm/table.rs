@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
-use super::family::Family;
+use super::family::Families;
 use super::retired::Retired;
 use super::{Communicator, Folding};
 use crate::config::{Config, Transport};
+use crate::mpi::Mpi;
 use crate::mpi::lifetime::Ended;
 use crate::mpi::pmpi::Handle;
-use crate::mpi::{Membership, Mpi};
 use crate::route::Reason;
 use crate::setup::{Context, NoGroup, set_up};
 
@@ -20,8 +20,7 @@ pub struct Communicators {
     known: RwLock<ByHandle>,
     /// Groups of those that were freed.
     pub retired: Retired,
-    /// Groups that outlive their communicators, to serve others.
-    pub(super) family: Family,
+    families: Families,
 }
 
 /// By handle, with a hash that costs next to nothing: it is computed at every call.
@@ -64,19 +63,25 @@ impl Communicators {
 
     #[cold]
     fn meet(&self, mpi: &Mpi, comm: Handle, ended: Ended) -> Option<Arc<Communicator>> {
-        let (membership, declined) = if mpi.is_intercomm(comm) {
-            (Membership::Foreign, Some(Reason::Intercommunicator))
+        let size = mpi.size(comm);
+        let (declined, ranks) = if mpi.is_intercomm(comm) {
+            (Some(Reason::Intercommunicator), None)
         } else {
-            let membership = mpi.membership(comm);
-            (membership, (membership == Membership::Foreign).then_some(Reason::Foreign))
+            match mpi.ranks_of_world(comm) {
+                None => (Some(Reason::Foreign), None),
+                Some(_) if size == 1 => (Some(Reason::OneRank), None),
+                ranks => (None, ranks),
+            }
         };
         // Without news of its end, a new communicator of the same handle would be taken for it.
         if comm != mpi.abi.comm_world && comm != mpi.abi.comm_self {
             mpi.watch(comm, ended)?;
         }
-        let place = (mpi.rank(comm), mpi.size(comm));
-        let declined = declined.or((place.1 == 1).then_some(Reason::OneRank));
-        Some(self.add(comm, Communicator::new(place, membership, declined, None)))
+        let all = mpi.size(mpi.abi.comm_world);
+        let family = ranks.and_then(|ranks| self.families.of(ranks, all));
+        let mut communicator = Communicator::new((mpi.rank(comm), size), declined, None);
+        communicator.family = family;
+        Some(self.add(comm, communicator))
     }
 
     pub fn add(&self, comm: Handle, communicator: Communicator) -> Arc<Communicator> {
@@ -88,7 +93,8 @@ impl Communicators {
     /// One is being freed.
     pub fn forget(&self, comm: Handle) {
         let Some(communicator) = self.write().remove(&comm) else { return };
-        match self.family.give_back(&communicator) {
+        let kept = communicator.family.as_ref().is_some_and(|f| f.give_back(&communicator));
+        match kept {
             true => self.retired.add(communicator.close_pool()),
             false => self.retired.add(communicator.close()),
         }
@@ -98,7 +104,7 @@ impl Communicators {
     /// Takes all out, with their groups, at the end.
     pub fn drain(&self) -> Vec<Arc<Communicator>> {
         let all: Vec<_> = self.write().drain().map(|(_, communicator)| communicator).collect();
-        let freed = self.family.drain();
+        let freed = self.families.drain();
         all.into_iter().flat_map(Communicator::close).chain(freed).collect()
     }
 
@@ -114,11 +120,14 @@ impl Communicators {
         let place = (old.rank, old.size);
         // Not by sockets alone, yet: agents that are restarted will be back, and nobody would see them.
         let folding = self.set_up_by(context, comm, Transport::Programs);
-        let mut new = Communicator::new(place, old.membership, None, folding);
+        let mut new = Communicator::new(place, None, folding);
         new.try_again();
+        new.family = old.family.clone();
         let new = Arc::new(new);
         let old = self.write().insert(comm, Arc::clone(&new));
-        old.iter().for_each(|old| self.family.replace(old, &new));
+        if let (Some(old), Some(family)) = (&old, &new.family) {
+            family.replace(old, &new);
+        }
         self.retired.add(old.into_iter().flat_map(Communicator::close));
         new
     }

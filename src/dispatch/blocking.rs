@@ -20,9 +20,8 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Passed> {
     let (mpi, context) = (&process.mpi, process.context(running));
     let comm = mpi.abi.handle(call.comm);
     judged.unless_revoked()?;
-    let adopt = || process.communicators.adopt(&context, comm, communicator);
-    let set_up = || process.communicators.set_up(&context, comm);
-    let mut guard = communicator.folding_or(config.shared.setup_calls, adopt, set_up)?;
+    let get = |when| process.communicators.group_for(&context, comm, communicator, when);
+    let mut guard = communicator.folding_or(config.shared.setup_calls, get)?;
     let folding = guard.as_mut().ok_or(Reason::NoGroup)?;
     if folding.is_lost(&context) {
         drop(guard);

@@ -30,18 +30,6 @@ const COPY_TAG: c_int = 32_767;
 /// What is returned where the MPI could not even be asked.
 const FAILED: c_int = 1;
 
-/// Which ranks of MPI_COMM_WORLD a communicator has. Of those alone is it known that foldback is loaded there:
-/// spawned ones (MPI-4.1 section 11.8) may be without.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Membership {
-    /// All of them, in its order.
-    All,
-    /// Some, or in another order.
-    Some,
-    /// Others, too.
-    Foreign,
-}
-
 /// The real MPI of this process, recognised.
 pub struct Mpi {
     pub pmpi: Pmpi,
@@ -160,8 +148,9 @@ impl Mpi {
         unsafe { is_revoked(comm, &raw mut flag) == 0 && flag != 0 }
     }
 
-    /// Which ranks of MPI_COMM_WORLD `comm` has, an intracommunicator.
-    pub fn membership(&self, comm: Handle) -> Membership {
+    /// The ranks of `comm`, an intracommunicator, in MPI_COMM_WORLD; `None`: some are not of it. Of those alone is
+    /// it known that foldback is loaded there: spawned ones (MPI-4.1 section 11.8) may be without.
+    pub fn ranks_of_world(&self, comm: Handle) -> Option<Vec<c_int>> {
         const UNDEFINED: c_int = -32766;
         let ranks: Vec<c_int> = (0..self.size(comm) as c_int).collect();
         let mut there = vec![UNDEFINED; ranks.len()];
@@ -181,13 +170,7 @@ impl Mpi {
             (self.pmpi.group_free)(&raw mut world);
             code
         };
-        if code != 0 || there.contains(&UNDEFINED) {
-            Membership::Foreign
-        } else if there == ranks && ranks.len() == self.size(self.abi.comm_world) {
-            Membership::All
-        } else {
-            Membership::Some
-        }
+        (code == 0 && !there.contains(&UNDEFINED)).then_some(there)
     }
 
     /// A communicator of all ranks that nobody else knows, on which probing finds nothing.

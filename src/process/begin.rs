@@ -8,7 +8,6 @@ use super::{Process, Running};
 use crate::comm::{Communicator, fold_on};
 use crate::config::{Config, settings};
 use crate::logging;
-use crate::mpi::Membership;
 use crate::route::Reason;
 use crate::setup::{NoGroup, roll_call};
 
@@ -45,7 +44,7 @@ impl Process {
                     log::warn!("folding by ordinary sockets alone, which is slower: {why}");
                 }
                 log::info!("MPI_COMM_WORLD has a group of {} ranks", place.1);
-                (Communicator::new(place, Membership::All, None, Some(folding)), None)
+                (Communicator::new(place, None, Some(folding)), None)
             }
             Err(why) => {
                 if rank == 0 {
@@ -53,10 +52,7 @@ impl Process {
                     let level = if why == NoGroup::OneHost { Level::Info } else { Level::Warn };
                     log::log!(level, "MPI_COMM_WORLD is left to MPI: {why}");
                 }
-                (
-                    Communicator::new(place, Membership::All, Some(Reason::NoGroup), None),
-                    Some(why.to_string()),
-                )
+                (Communicator::new(place, Some(Reason::NoGroup), None), Some(why.to_string()))
             }
         };
         self.communicators.add(world, communicator);

@@ -103,13 +103,7 @@ fn scalapack() {
     assert!(
         verdict(&with).iter().any(|line| line == "0 tests completed and failed residual checks.")
     );
-    eprintln!(
-        "ScaLAPACK, xdqr: {:.1} % of {} calls folded",
-        100.0 * share(&with),
-        with.all_calls(None)
-    );
-    // The rest are made on rows and columns that live for less than 100 calls.
-    assert!(share(&with) >= 0.8, "{:#}", with.stats);
+    assert_nine_in_ten("ScaLAPACK, xdqr", &with);
 }
 
 /// An example of PETSc's, built as its users would.

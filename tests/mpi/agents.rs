@@ -177,15 +177,16 @@ fn a_host_without_an_agent_has_all_fold_by_sockets() {
     assert!(outcome.stderr.contains(why), "{}", outcome.stderr);
 }
 
-/// The last groups that a program frees, too, though it makes and frees no more.
+/// Of more communicators than there are groups kept for: the last that a program frees, too, though it makes and
+/// frees no more.
 #[test]
-fn freed_communicators_leave_no_group_behind() {
+fn freed_communicators_leave_no_more_groups_than_serve_others() {
     let _turn = turn();
     let served = Served::new();
     for mpi in [Mpi::Open, Mpi::Mpich] {
         let groups = format!("{FOLDBACK} status | grep '^group '");
         let outcome = Job::new(mpi, HOSTS).lab(&served.lab).run("freed", &["--groups", &groups]);
-        outcome.assert_prints("freed: all gone");
+        outcome.assert_prints("freed: all others gone");
     }
 }
 

@@ -59,6 +59,19 @@ fn duplicates_of_the_world_are_folded_at_once() {
     }
 }
 
+/// Rows, columns and the like: the first of each set of ranks has a group after some calls, and it serves the others.
+#[test]
+fn the_same_ranks_are_folded_at_once_the_second_time() {
+    let _turn = turn();
+    let outcome = Job::new(Mpi::Open, 4)
+        .env("FOLDBACK_SETUP_CALLS", "")
+        .run("duplicates", &["--cycles", "300", "--part"]);
+    outcome.assert_prints("duplicates: 300 cycles ok");
+    let early = outcome.calls_for("group not set up yet");
+    assert!(early > 0 && early < outcome.all_calls(None) / 10, "{:#}", outcome.stats);
+    outcome.assert_folded(&["Allreduce", "Bcast", "Barrier"]);
+}
+
 /// More of them alive than there are groups for; frames lost; and groups that do not grow in number.
 #[test]
 fn duplicates_come_and_go_in_numbers() {
