@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Communicator, Communicators, Folding};
@@ -18,6 +18,8 @@ use crate::setup::Context;
 const MOST: usize = 32;
 /// Most families, for a program may make ever new sets of ranks. Each rank has those that it is of.
 const MOST_FAMILIES: usize = 64;
+/// Most groups of all families together: each takes a slot of the agent's and 1.5 MB, which others may need.
+const MOST_IN_ALL: usize = 64;
 /// The bit of whether a group may be made here, for the family.
 const MAY_BE_MADE: u64 = 1 << 63;
 
@@ -32,9 +34,16 @@ pub enum When {
     Again,
 }
 
-/// All families of a process, by their ranks in MPI_COMM_WORLD.
+/// All families of a process.
 #[derive(Default)]
-pub(super) struct Families(Mutex<HashMap<Box<[c_int]>, Arc<Family>>>);
+pub(super) struct Families {
+    by_ranks: Mutex<ByRanks>,
+    /// Groups of all.
+    groups: AtomicUsize,
+}
+
+/// By their ranks in MPI_COMM_WORLD.
+type ByRanks = HashMap<Box<[c_int]>, Arc<Family>>;
 
 /// The groups of communicators that have the same ranks.
 pub(super) struct Family {
@@ -72,8 +81,8 @@ impl Kept {
 }
 
 impl Families {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<[c_int]>, Arc<Family>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ByRanks> {
+        self.by_ranks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The family of a communicator with these ranks, `all` of MPI_COMM_WORLD or not; `None`: there are too many.
@@ -105,13 +114,14 @@ impl Family {
     }
 
     /// One bit for each group that is free here, and [`MAY_BE_MADE`].
-    fn offer(&self, when: When) -> u64 {
+    fn offer(&self, when: When, in_all: usize) -> u64 {
         let mut state = self.state();
         let is_worth_it = self.is_of_all || when == When::Due || state.is_known;
         state.is_known = true;
         let bit = |(index, kept): (usize, &Kept)| u64::from(kept.is_free()) << index;
         let free: u64 = state.groups.iter().enumerate().map(bit).sum();
-        let may_be_made = is_worth_it && !state.is_complete && state.groups.len() < MOST;
+        let is_room = state.groups.len() < MOST && in_all < MOST_IN_ALL;
+        let may_be_made = is_worth_it && is_room && !state.is_complete;
         free | if may_be_made { MAY_BE_MADE } else { 0 }
     }
 
@@ -182,7 +192,8 @@ impl Communicators {
         }
         let family = communicator.family.as_deref();
         let busy = family.and_then(Family::enter);
-        let offer = busy.as_ref().map_or(0, |busy| busy.0.offer(when));
+        let in_all = self.families.groups.load(Ordering::Relaxed);
+        let offer = busy.as_ref().map_or(0, |busy| busy.0.offer(when, in_all));
         // Whatever this rank thinks of it, all take part; and if the MPI fails, nobody can be told.
         let agreed = context.mpi.bits_of_all(comm, offer)?;
         let free = agreed & !MAY_BE_MADE;
@@ -193,7 +204,10 @@ impl Communicators {
             Some((family, _busy)) if agreed != 0 => {
                 let made = self.set_up(context, comm);
                 match made {
-                    Some(_) => family.add(communicator),
+                    Some(_) => {
+                        family.add(communicator);
+                        self.families.groups.fetch_add(1, Ordering::Relaxed);
+                    }
                     None => family.state().is_complete = true,
                 }
                 made
@@ -201,5 +215,70 @@ impl Communicators {
             _ if when == When::Due => self.set_up(context, comm),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn may_be_made(family: &Family, when: When, in_all: usize) -> bool {
+        family.offer(when, in_all) & MAY_BE_MADE != 0
+    }
+
+    #[test]
+    fn the_same_ranks_are_one_family_and_there_are_not_too_many() {
+        let families = Families::default();
+        let of = |ranks: &[c_int]| families.of(ranks.to_vec(), 4);
+        let rows = of(&[0, 1]).unwrap();
+        assert!(Arc::ptr_eq(&rows, &of(&[0, 1]).unwrap()));
+        assert!(!Arc::ptr_eq(&rows, &of(&[1, 0]).unwrap()));
+        let more = (2..).take_while(|first| of(&[*first, 0]).is_some()).count();
+        assert_eq!(more, MOST_FAMILIES - 2);
+        assert!(of(&[0, 1]).is_some(), "those that there are stay");
+    }
+
+    #[test]
+    fn duplicates_of_all_have_a_group_made_at_once_and_others_from_the_second_on() {
+        let families = Families::default();
+        let all = families.of(vec![0, 1, 2], 3).unwrap();
+        assert!(may_be_made(&all, When::First, 0));
+        for ranks in [vec![0, 2, 1], vec![0, 1]] {
+            let family = families.of(ranks, 3).unwrap();
+            assert!(!may_be_made(&family, When::First, 0));
+            assert!(may_be_made(&family, When::First, 0));
+        }
+        let late = families.of(vec![2, 1], 3).unwrap();
+        assert!(may_be_made(&late, When::Due, MOST_IN_ALL - 1));
+        assert!(!may_be_made(&late, When::Due, MOST_IN_ALL));
+    }
+
+    #[test]
+    fn a_group_is_made_for_whom_none_is_free_but_not_without_end() {
+        let families = Families::default();
+        let family = families.of(vec![0, 1], 2).unwrap();
+        let communicator = || Arc::new(Communicator::new((0, 2), None, None));
+        let all: Vec<_> = (0..MOST).map(|_| communicator()).collect();
+        for one in &all {
+            assert!(may_be_made(&family, When::First, 0));
+            family.add(one);
+        }
+        assert_eq!(family.offer(When::Due, 0), 0);
+        assert!(family.give_back(&all[3]));
+        assert!(!family.give_back(&all[3]), "once");
+        assert!(!family.give_back(&communicator()), "a stranger");
+        // Without a group there is nothing to take.
+        assert_eq!(family.offer(When::Due, 0), 0);
+        assert_eq!(families.drain().len(), 1);
+    }
+
+    #[test]
+    fn threads_take_turns_without_waiting() {
+        let families = Families::default();
+        let family = families.of(vec![0, 1], 2).unwrap();
+        let busy = family.enter().unwrap();
+        assert!(family.enter().is_none());
+        drop(busy);
+        assert!(family.enter().is_some());
     }
 }

@@ -20,7 +20,7 @@ pub struct Communicators {
     known: RwLock<ByHandle>,
     /// Groups of those that were freed.
     pub retired: Retired,
-    families: Families,
+    pub(super) families: Families,
 }
 
 /// By handle, with a hash that costs next to nothing: it is computed at every call.
