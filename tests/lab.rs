@@ -115,9 +115,11 @@ fn the_exit_status_is_the_programs() {
 /// MPICH's does, of SIGPIPE, if two hosts' ranks end at one moment. It then has told nobody their status.
 #[test]
 fn the_status_of_a_rank_outlives_the_launcher() {
-    // The launcher stands still while the rank of h1 ends, and gets the signal then.
+    // The launcher stands still while the rank of h1 ends, and gets the signal then. But not before it has started
+    // that rank, which on a busy machine may take a while.
     let end = "parent() { cut -d ' ' -f 4 /proc/$1/stat; }
-        [ $(hostname) = h1 ] && { until [ -e \"$0\" ]; do sleep 0.1; done; exit 7; }
+        [ $(hostname) = h1 ] && { touch \"$1\"; until [ -e \"$0\" ]; do sleep 0.1; done; exit 7; }
+        until [ -e \"$1\" ]; do sleep 0.1; done
         launcher=$(parent $(parent $PPID))
         statuses=$(tr '\\0' '\\n' < /proc/$PPID/cmdline | grep -A 1 -x -e --statuses | tail -n 1)
         kill -STOP $launcher
@@ -126,11 +128,12 @@ fn the_status_of_a_rank_outlives_the_launcher() {
         kill -PIPE $launcher
         kill -CONT $launcher
         sleep 300";
-    let stopped = common::unique_path("stopped");
+    let [stopped, started] = ["stopped", "started"].map(common::unique_path);
     let start = ["lab", "run", "--private", "--mpi", "mpich4", "--hosts", "2", "--off"];
-    let program = ["--timeout", "300", "--", "sh", "-c", end, stopped.to_str().unwrap()];
-    let output = foldback(&[&start[..], &program].concat());
-    common::remove(&stopped);
+    let files = [&stopped, &started].map(|file| file.to_str().unwrap());
+    let program = ["--timeout", "300", "--", "sh", "-c", end];
+    let output = foldback(&[&start[..], &program, &files].concat());
+    files.iter().for_each(|file| common::remove(file.as_ref()));
     assert_eq!(output.status.code(), Some(7), "{output:?}");
 }
 
