@@ -6,7 +6,6 @@
  * and that what was made for them does not grow (--groups).
  */
 #include <mpi.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "program.h"
@@ -157,19 +156,6 @@ static void cycle(long number)
 	use(&random, duplicate, number);
 }
 
-static int lines(void)
-{
-	FILE *pipe = popen(groups, "r");
-	int count = 0;
-
-	if (!pipe)
-		fail("cannot run %s", groups);
-	for (int c; (c = fgetc(pipe)) != EOF;)
-		count += c == '\n';
-	pclose(pipe);
-	return count;
-}
-
 int main(int argc, char **argv)
 {
 	program_start("duplicates", &argc, &argv, options);
@@ -189,8 +175,8 @@ int main(int argc, char **argv)
 	watch(PATIENCE, "the end");
 	free_late(0);
 	MPI_Barrier(MPI_COMM_WORLD);
-	if (groups && lines() > 1 + alive + 2 * LATE)
-		fail("%d groups for %ld communicators alive", lines(), alive);
+	if (groups && lines_of(groups) > 1 + alive + 2 * LATE)
+		fail("%d groups for %ld communicators alive", lines_of(groups), alive);
 	for (int i = 0; i < ALIVE; i++)
 		if (all[i].comm != MPI_COMM_NULL)
 			MPI_Comm_free(&all[i].comm);

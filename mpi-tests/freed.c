@@ -5,7 +5,6 @@
  * every rank until it prints as few lines.
  */
 #include <mpi.h>
-#include <stdio.h>
 
 #include "program.h"
 
@@ -32,20 +31,6 @@ static int sum_on(MPI_Comm comm, int calls)
 	return sum;
 }
 
-static int lines(void)
-{
-	FILE *pipe = popen(groups, "r");
-	int count = 0;
-
-	if (!pipe)
-		fail("cannot run %s", groups);
-	for (int c; (c = fgetc(pipe)) != EOF;)
-		count += c == '\n';
-	if (pclose(pipe))
-		fail("%s fails", groups);
-	return count;
-}
-
 int main(int argc, char **argv)
 {
 	program_start("freed", &argc, &argv, options);
@@ -59,7 +44,7 @@ int main(int argc, char **argv)
 	watch(PATIENCE, "the first collectives");
 	if (sum_on(MPI_COMM_WORLD, 100) != want)
 		fail("a wrong sum");
-	before = lines();
+	before = lines_of(groups);
 	for (long i = 0; i < communicators; i++) {
 		watch(PATIENCE, "communicator %ld", i);
 		MPI_Comm_dup(MPI_COMM_WORLD, &comm[i]);
@@ -67,8 +52,9 @@ int main(int argc, char **argv)
 			fail("a wrong sum on communicator %ld", i);
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
-	if (lines() != before + communicators)
-		fail("%d groups, %d before, for %ld communicators", lines(), before, communicators);
+	if (lines_of(groups) != before + communicators)
+		fail("%d groups, %d before, for %ld communicators", lines_of(groups), before,
+		     communicators);
 	MPI_Barrier(MPI_COMM_WORLD);
 	for (long i = 0; i < communicators; i++)
 		MPI_Comm_free(&comm[i]);
@@ -77,13 +63,13 @@ int main(int argc, char **argv)
 		if (sum_on(MPI_COMM_WORLD, 64) != want)
 			fail("a wrong sum in round %ld", round);
 
-		int mine = lines() <= before + kept;
+		int mine = lines_of(groups) <= before + kept;
 
 		MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
 	}
 	watch(0, "the end");
 	if (!all)
-		fail("%d groups, %d before", lines(), before);
+		fail("%d groups, %d before", lines_of(groups), before);
 	say("freed: all others gone, %d ranks", world_size);
 	MPI_Finalize();
 	return 0;

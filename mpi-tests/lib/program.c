@@ -172,6 +172,20 @@ void watch(unsigned seconds, const char *format, ...)
 	alarm(seconds);
 }
 
+int lines_of(const char *command)
+{
+	FILE *pipe = popen(command, "r");
+	int count = 0;
+
+	if (!pipe)
+		fail("cannot run %s", command);
+	for (int c; (c = fgetc(pipe)) != EOF;)
+		count += c == '\n';
+	if (pclose(pipe))
+		fail("%s fails", command);
+	return count;
+}
+
 double now(void)
 {
 	struct timespec time;

@@ -41,6 +41,9 @@ enum { FAREWELL = 600 };
  * doing, and exits with status 3 after FAREWELL: a hang is a failure with a name. 0: no bound. */
 void watch(unsigned seconds, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* How many lines a command prints, which must succeed. */
+int lines_of(const char *command);
+
 double now(void); /* CLOCK_MONOTONIC, in seconds */
 void sleep_ms(double ms);
 
