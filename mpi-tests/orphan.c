@@ -14,7 +14,7 @@
 
 enum { MOST = 1024 };
 
-static long calls = 400, seed = 1, dup;
+static long calls = 400, seed = 1, dup, compute;
 static const char *command = "true", *until, *then;
 
 static const struct option_spec options[] = {
@@ -24,6 +24,8 @@ static const struct option_spec options[] = {
      "command that every rank runs then until it succeeds, and before as many calls again"},
     {"--dup", OPTION_FLAG, &dup, "then make these on a new communicator"},
     {"--then", OPTION_TEXT, &then, "command that succeeds on every rank after these"},
+    {"--compute", OPTION_NUMBER, &compute,
+     "seconds that the last rank spends on its own, with a collective under way (0)"},
     {"--seed", OPTION_NUMBER, &seed, "of their choice (1)"},
     {0},
 };
@@ -92,6 +94,23 @@ static void started_and_left(void)
 	expect("Iallreduce", 0, sum, sum_of(0));
 }
 
+/* A non-blocking collective that is under way when the command runs, while a rank of it computes.
+ */
+static void started_and_computing(void)
+{
+	long word = world_rank, sum = -1;
+	MPI_Request request;
+
+	watch(PATIENCE + (unsigned)compute, "a non-blocking reduction whose owner computes");
+	MPI_Iallreduce(&word, &sum, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD, &request);
+	if (world_rank == 0 && system(command))
+		fail("%s fails", command);
+	if (world_rank == world_size - 1)
+		sleep_ms(1e3 * (double)compute);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	expect("Iallreduce", 0, sum, sum_of(0));
+}
+
 static void one(long call)
 {
 	struct random random = random_start((uint64_t)seed, (uint64_t)call, 0);
@@ -141,9 +160,7 @@ int main(int argc, char **argv)
 	watch(PATIENCE, "the first collectives");
 	for (long call = 0; call < 50; call++)
 		one(call);
-	watch(PATIENCE, "the command");
-	if (world_rank == 0 && system(command))
-		fail("%s fails", command);
+	started_and_computing();
 	left_by_the_root();
 	left_by_a_contributor();
 	started_and_left();
@@ -163,6 +180,10 @@ int main(int argc, char **argv)
 	}
 	watch(PATIENCE, "MPI_Finalize");
 	say("orphan: OK, %ld calls, %d ranks", calls, world_size);
+
+	double before = now();
+
 	MPI_Finalize();
+	say("orphan: MPI_Finalize took %.0f ms", 1e3 * (now() - before));
 	return 0;
 }

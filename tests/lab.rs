@@ -174,7 +174,9 @@ fn progress_is_drawn_for_those_who_look_on() {
     let drawn = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && drawn.contains("lab: ["), "{output:?}");
     let unseen = foldback(&["lab", "run", "--private", "--hosts", "3", "--off", "--", "true"]);
-    assert!(unseen.status.success() && unseen.stderr.is_empty(), "{unseen:?}");
+    // The launcher may have something to say: on one busy CPU, that a process was not made leader of its group in time.
+    let said = String::from_utf8_lossy(&unseen.stderr);
+    assert!(unseen.status.success() && !said.contains("lab: ["), "{unseen:?}");
 }
 
 /// Open MPI 5's does so now and then; one that is stopped does so always.

@@ -29,6 +29,8 @@ mod programs;
 mod random;
 #[path = "mpi/router.rs"]
 mod router;
+#[path = "mpi/served.rs"]
+mod served;
 #[path = "mpi/soak.rs"]
 mod soak;
 #[path = "mpi/sockets.rs"]

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::agents::{HOSTS, Served};
 use crate::harness::{Job, Mpi, program, succeed, turn};
 use crate::random::Rng;
+use crate::served::{HOSTS, Served};
 
 /// For commands, of hangs alone.
 const SOON: Duration = Duration::from_secs(600);
@@ -162,7 +162,7 @@ fn trouble(served: &mut Served, ranks: &[i32], rng: &mut Rng) -> &'static str {
 }
 
 fn soak(mpi: Mpi, seconds: u64, seed: u64) {
-    let mut served = Served::new();
+    let mut served = Served::new(HOSTS);
     let mut rng = Rng(seed);
     let path = program(mpi, "stream").canonicalize().expect("the program is there");
     let name = served.lab.name.clone();

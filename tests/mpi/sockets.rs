@@ -1,7 +1,7 @@
 //! Groups without programs: ranks without any privilege, no agent, ordinary sockets.
 
-use crate::agents::NOBODY;
 use crate::harness::{Job, Mpi, turn};
+use crate::served::NOBODY;
 
 const BOTH: [Mpi; 2] = [Mpi::Open, Mpi::Mpich];
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use nix::unistd::{Uid, setuid};
 
-use crate::agents::{HOSTS, NOBODY, Served};
 use crate::enemy::bind_port_of_frames;
 use crate::harness::{Job, Mpi, turn};
+use crate::served::{HOSTS, NOBODY, Served};
 
 const SPY: u32 = 65533;
 const ROLE: &str = "FOLDBACK_TEST_ROLE";
@@ -73,7 +73,7 @@ impl Spy {
 #[test]
 fn nobody_sees_a_token_while_groups_come_and_go() {
     let _turn = turn();
-    let served = Served::new();
+    let served = Served::new(HOSTS);
     let spies: Vec<_> = (0..HOSTS).map(|host| Spy::start(&served, host)).collect();
     let outcome = Job::new(Mpi::Open, HOSTS)
         .lab(&served.lab)
