@@ -33,7 +33,7 @@ fn main() {
     // The same protocol for user space.
     cc::Build::new()
         .compiler("clang")
-        .file("bpf/native.c")
+        .files(["bpf/native.c", "bpf/exact.c"])
         .include("bpf")
         .flags(["-Wall", "-Werror"])
         .opt_level(2)

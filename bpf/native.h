@@ -3,6 +3,7 @@
 #ifndef FOLDBACK_NATIVE_H
 #define FOLDBACK_NATIVE_H
 
+#include "exact.h"
 #include "intf.h"
 
 /* What a hook sends: `frame` with `payload` to each member of `mask`. */
@@ -27,5 +28,33 @@ __u32 fb_check(const struct fb_frame *frame, const struct fb_payload *payload, _
 
 int fb_fold(struct fb_payload *into, const struct fb_payload *from, __u32 op, __u32 type,
 	    __u32 length);
+
+/* What exact sums are made by, where it suffices; on other CPUs than x86-64 by integers. The caller
+ * knows what this CPU has. */
+enum fb_exact_by {
+	FB_EXACT_BY_INTEGERS,
+	FB_EXACT_BY_SSE2,
+	FB_EXACT_BY_AVX2,
+	FB_EXACT_BY_AVX512, /* F and DQ */
+};
+
+/* The exact sum of each of `elements` elements over `count` parts, rounded once: binary64 for a
+ * `width` of 8, binary32 for one of 4. Nothing need be aligned, and `into` may be one of the parts.
+ * No parts: +0. The thread's floating-point environment does not matter, and is left as it is. */
+void fb_exact_sum(void *into, const void *const *parts, __u64 count, __u64 elements, __u64 width,
+		  enum fb_exact_by by);
+
+/* The operations of exact.h. */
+#define FB_NATIVE_EXACT(width)                                                                     \
+	void fb_native_exact##width##_add(struct fb_exact##width *sum, __u##width bits);           \
+	void fb_native_exact##width##_merge(struct fb_exact##width *sum,                           \
+					    const struct fb_exact##width *from);                   \
+	void fb_native_exact##width##_carry(struct fb_exact##width *sum);                          \
+	__u##width fb_native_exact##width##_round(struct fb_exact##width *sum);                    \
+	void fb_native_exact##width##_clear(struct fb_exact##width *sum)
+
+FB_NATIVE_EXACT(64);
+FB_NATIVE_EXACT(32);
+#undef FB_NATIVE_EXACT
 
 #endif
