@@ -39,14 +39,14 @@ all() {
 
 case "${1-}" in
 quick)
-	cargo test --release --lib --bins --test simulation --test bpf --test coverage --test layers
+	cargo test --release --lib --bins --test exact --test simulation --test bpf --test coverage --test layers
 	cargo test --release --test mpi -- --exact conformance::open_mpi_3_hosts_tc conformance::mpich_2_hosts_tc
 	;;
 all)
 	all
 	;;
 long)
-	cargo test --release --test simulation --test mpi -- --ignored --nocapture
+	cargo test --release --test exact --test simulation --test mpi -- --ignored --nocapture
 	;;
 soak)
 	cargo test --release --test mpi -- --ignored --exact soak::a_job_bears_faults_for_hours --nocapture
