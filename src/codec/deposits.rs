@@ -1,12 +1,13 @@
 //! What all ranks brought, folded by this process: reductions that the kernel does not fold.
 //!
 //! Always in the order of ranks, from the left, whatever the op: so all ranks get the same bits, though
-//! floating point does not associate and the program's own ops need not commute.
+//! floating point does not associate and the program's own ops need not commute. Exact sums need no order.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
 
 use super::SUCCESS;
+use crate::leaf::exact;
 use crate::leaf::fold::fold;
 use crate::mpi::Mpi;
 use crate::plan::Deposits;
@@ -25,6 +26,10 @@ pub unsafe fn fold_parts(deposits: &Deposits, from: *const u8, mpi: &Mpi) -> c_i
         match deposits.fold.by {
             By::Own { op, element } | By::Kernel { op, element, .. } => {
                 by_ourselves(deposits, from, op, element);
+                SUCCESS
+            }
+            By::Exact { element } => {
+                exactly(deposits, from, element);
                 SUCCESS
             }
             By::Mpi => by_mpi(deposits, from, mpi),
@@ -50,6 +55,17 @@ unsafe fn by_ourselves(deposits: &Deposits, from: *const u8, op: u8, element: u8
         for rank in deposits.ranks.clone().skip(1) {
             fold(into, part(deposits, from, rank), op, element);
         }
+    }
+}
+
+/// # Safety
+/// As [`fold_parts`].
+unsafe fn exactly(deposits: &Deposits, from: *const u8, element: u8) {
+    // SAFETY: as in `by_ourselves`.
+    unsafe {
+        let into = std::slice::from_raw_parts_mut(deposits.to.cast::<u8>(), deposits.piece.len());
+        let parts: Vec<_> = deposits.ranks.clone().map(|rank| part(deposits, from, rank)).collect();
+        exact::sum(into, &parts, element);
     }
 }
 

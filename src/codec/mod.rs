@@ -7,6 +7,7 @@ mod staging;
 
 use std::ffi::c_int;
 
+pub use crate::leaf::exact::sum as sum_exactly;
 pub use staging::{Prepared, prepare};
 
 /// What MPI returns for success.

@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub window: u32,
     /// How folds to all go; `None`: as is best for the group.
     pub algorithm: Option<Algorithm>,
+    /// What sums of floating point are.
+    pub sum: Sum,
     /// What carries the frames.
     pub transport: Transport,
 }
@@ -59,6 +61,15 @@ pub(crate) enum Policy {
     Fold,
     /// Everything is the real MPI's.
     Mpi,
+}
+
+/// What sums of floating point are, `FOLDBACK_SUM`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Sum {
+    /// Folded in the order of ranks, rounded at each step.
+    RankOrder,
+    /// The exact sum of all contributions, rounded once.
+    Exact,
 }
 
 /// What carries the frames of a group, `FOLDBACK_HOOK`.
@@ -114,6 +125,11 @@ impl Shared {
         if self.limited { usize::MAX } else { MAX_BYTES_BY_SOCKETS }
     }
 
+    /// The longest exact sum that may be folded: no limit of what pays, for MPI has nothing to compare it with.
+    pub fn most_bytes_exact(&self, collective: Collective) -> usize {
+        if self.limited { self.max_bytes[collective as usize] } else { usize::MAX }
+    }
+
     /// The longest message of a collective that may be folded.
     pub fn most_bytes(&self, collective: Collective, measured: bool) -> usize {
         let limit = self.max_bytes[collective as usize];
@@ -140,6 +156,7 @@ impl Default for Config {
                 setup_calls: 100,
                 window: 1024,
                 algorithm: None,
+                sum: Sum::RankOrder,
                 transport: Transport::Auto,
             },
             stats: None,
@@ -249,6 +266,7 @@ mod tests {
             ("FOLDBACK_MAX_BYTES", "gossip=4"),
             ("FOLDBACK_ALGORITHM", "ring"),
             ("FOLDBACK_ROUTE", "scenic"),
+            ("FOLDBACK_SUM", "roughly"),
             ("FOLDBACK_REPORT", "loud"),
             ("FOLDBACK_WINDOW", "300"),
             ("FOLDBACK_WINDOW", "65536"),

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 mod blocking;
+mod exact;
 mod nonblocking;
 mod persistent;
 mod stopwatch;
@@ -38,9 +39,21 @@ pub unsafe fn collective(
 ) -> Result<c_int, Option<Box<Stopwatch>>> {
     let mut seen = Message::default();
     // SAFETY: as demanded of this function.
-    let (result, way) = match unsafe { attempt(process, form, call, request, &mut seen) } {
-        Ok(code) => (Ok(code), stats::Way::Folded),
-        Err(Passed::Left(Left::All(reason))) => (Err(None), stats::Way::Left(reason)),
+    let ended = unsafe {
+        match exact::sum(process, form, call, &mut seen) {
+            Some(ended) => Ok(ended),
+            None => attempt(process, form, call, request, &mut seen)
+                .map(|code| (code, stats::Way::Folded)),
+        }
+    };
+    let (result, way) = match ended {
+        Ok((code, way)) => (Ok(code), way),
+        Err(Passed::Left(Left::All(reason))) => {
+            if exact::are_wanted(process) {
+                exact::warn_of(process, call, reason);
+            }
+            (Err(None), stats::Way::Left(reason))
+        }
         Err(Passed::Left(Left::Here(_))) => {
             log::debug!("{} is for MPI to refuse", call.collective.name());
             (Err(None), stats::Way::Refused)

@@ -243,6 +243,23 @@ impl Mpi {
         (code == 0).then_some(all)
     }
 
+    /// Gathers `bytes` bytes of every rank of `comm` at all. Returns what MPI does. Collective.
+    ///
+    /// # Safety
+    /// `from` points to as many bytes, and is no part of `all`, which is for those of all ranks.
+    pub unsafe fn gather_at_all(
+        &self,
+        comm: Handle,
+        from: *const c_void,
+        bytes: usize,
+        all: &mut [u8],
+    ) -> c_int {
+        let Ok(count) = c_int::try_from(bytes) else { return FAILED };
+        let (to, byte) = (all.as_mut_ptr().cast(), self.abi.byte);
+        // SAFETY: a live communicator, and the promised memory at either end.
+        unsafe { (self.pmpi.allgather)(from, count, byte, to, count, byte, comm) }
+    }
+
     /// Starts gathering `mine` of every rank of `comm`, all of one length, at all.
     pub fn start_gather(&self, comm: Handle, mine: Vec<u8>) -> Gather<'_> {
         let all = vec![0; mine.len() * self.size(comm)];

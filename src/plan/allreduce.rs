@@ -18,7 +18,7 @@ pub fn plan(case: Case<'_>, fit: Fit) -> Plan {
         }
         parts => {
             let part = reducing::reduction(case).bytes;
-            reducing::deposit(case, parts.parts(), 0..case.ends.ranks, 0..part)
+            reducing::deposit(case, parts, 0..case.ends.ranks, 0..part)
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::route::eligibility::{Pair, bounded};
 use crate::topology::Image;
 
 /// Most bytes of an image: on hosts with several ranks it has to fit into a block of theirs.
-const MOST_IMAGE: usize = segment::BLOCK - 4096;
+pub const MOST_IMAGE: usize = segment::BLOCK - 4096;
 
 /// Who folds, of reductions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub enum Fit {
     /// One, folded.
     Folded(usize, Kernel),
     Parts(Arc<Image>),
+    /// Likewise, of more than a chunk: what can be brought to all, and not to a root alone.
+    LongParts(Arc<Image>),
 }
 
 impl Fit {
@@ -37,7 +39,7 @@ impl Fit {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Whole(bytes) | Self::Folded(bytes, _) => *bytes,
-            Self::Parts(image) => image.bytes(),
+            Self::Parts(image) | Self::LongParts(image) => image.bytes(),
         }
     }
 
@@ -49,7 +51,9 @@ impl Fit {
 
     /// Every rank's part. Panics if there are none.
     pub fn parts(self) -> Arc<Image> {
-        let Self::Parts(image) = self else { unreachable!("of another call: {self:?}") };
+        let (Self::Parts(image) | Self::LongParts(image)) = self else {
+            unreachable!("of another call: {self:?}")
+        };
         image
     }
 }

@@ -27,7 +27,7 @@ use crate::route::{Admitted, Ends, Reason};
 use crate::topology::Place;
 
 pub use finish::{Deposits, Finish, Piece};
-pub use fitting::Fit;
+pub use fitting::{Fit, MOST_IMAGE};
 
 /// A call whose arguments are right.
 #[derive(Clone, Copy)]

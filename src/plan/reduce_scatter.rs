@@ -24,7 +24,7 @@ pub fn plan(case: Case<'_>, fit: Fit) -> Plan {
         Fit::Folded(bytes, kernel) => (bytes, kernel),
         parts => {
             let mine = mine(ends, fold.shape.size);
-            return reducing::deposit(case, parts.parts(), 0..ends.ranks, mine);
+            return reducing::deposit(case, parts, 0..ends.ranks, mine);
         }
     };
     let mine = mine(ends, fold.by.bytes(fold.shape));

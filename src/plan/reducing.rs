@@ -4,13 +4,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::fitting::{Kernel, all, parts};
+use super::fitting::{Kernel, MOST_IMAGE, all, parts};
 use super::moving::{moves, source};
 use super::{Case, Deposits, Finish, Fit, Plan, Sink, Source};
 use crate::engine::Pattern;
 use crate::route::eligibility::{By, Reduction};
 use crate::route::{Ends, Reason};
-use crate::topology::{Image, Place};
+use crate::topology::Place;
 
 /// What is folded. Panics if nothing is.
 pub fn reduction(case: Case<'_>) -> Reduction {
@@ -40,10 +40,16 @@ pub fn fit(
         {
             Ok(Fit::Folded(bytes, Kernel { op, element, pair: None }))
         }
-        By::Own { .. } | By::Mpi => {
+        By::Own { .. } | By::Exact { .. } | By::Mpi => {
+            // What MPI can do as well is folded as far as it pays.
+            let is_exact = matches!(reduction(case).by, By::Exact { .. });
+            let most = if is_exact { most.min(MOST_IMAGE) } else { most.min(chunk) };
             // Before there is an image for it.
             all(bytes, ranks, most)?;
-            parts(place.even_image(bytes), most.min(chunk))
+            Ok(match parts(place.even_image(bytes), most)? {
+                Fit::Parts(image) if image.bytes() > chunk => Fit::LongParts(image),
+                fit => fit,
+            })
         }
     }
 }
@@ -72,21 +78,18 @@ pub fn fold(pattern: Pattern, ends: &Ends, bytes: usize, kernel: Kernel, sink: S
     Plan { pattern, op: kernel.op, element: kernel.element, bytes, source, sink }
 }
 
-/// Brings everyone's part together, at the root if there is one; who gets something folds `piece` of the
+/// Brings everyone's part together, at the root if there is one and can be; who gets something folds `piece` of the
 /// parts of `ranks`.
-pub fn deposit(
-    case: Case<'_>,
-    image: Arc<Image>,
-    ranks: Range<usize>,
-    piece: Range<usize>,
-) -> Plan {
+pub fn deposit(case: Case<'_>, fit: Fit, ranks: Range<usize>, piece: Range<usize>) -> Plan {
     let Case { call, ends, .. } = case;
-    let pattern = match ends.root {
+    let root = ends.root.filter(|_| matches!(fit, Fit::Parts(_)));
+    let image = fit.parts();
+    let pattern = match root {
         Some(root) => Pattern::GatherToRoot(root, Arc::clone(&image)),
         None => Pattern::GatherToAll(Arc::clone(&image)),
     };
     let (bytes, all) = (image.part(ends.rank).len(), image.bytes());
-    let sink = match (ends.gets, ends.root) {
+    let sink = match (ends.gets, root) {
         (Some(gets), _) => {
             let fold = Reduction { bytes, ..reduction(case) };
             let (to, handles) = (gets.data, (call.op, gets.datatype));

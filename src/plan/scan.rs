@@ -10,7 +10,7 @@ pub fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
 
 pub fn plan(case: Case<'_>, fit: Fit) -> Plan {
     let part = reducing::reduction(case).bytes;
-    reducing::deposit(case, fit.parts(), 0..case.ends.rank + 1, 0..part)
+    reducing::deposit(case, fit, 0..case.ends.rank + 1, 0..part)
 }
 
 /// MPI_Exscan.
@@ -21,6 +21,6 @@ pub mod without_own {
 
     pub fn plan(case: Case<'_>, fit: Fit) -> Plan {
         let part = reducing::reduction(case).bytes;
-        reducing::deposit(case, fit.parts(), 0..case.ends.rank, 0..part)
+        reducing::deposit(case, fit, 0..case.ends.rank, 0..part)
     }
 }

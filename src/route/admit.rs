@@ -4,7 +4,7 @@ use super::eligibility::{By, Reduction, bounded, size, who};
 use super::router::is_measured;
 use super::{Facts, Left, Reason, Refused};
 use crate::call::{Call, Collective, Form, Message, Side};
-use crate::config::{Config, Policy};
+use crate::config::{Config, Policy, Sum};
 use crate::mpi::types::{Class, Shape, TypeInfo};
 
 /// A call that may be folded, as far as can be said without a group: alike on all ranks.
@@ -45,9 +45,14 @@ pub fn admit(
     let measured = may_measure && is_measured(call.collective);
     let most = config.shared.most_bytes(call.collective, measured);
     let folded = |count, seen: &mut Message| -> Result<Admitted, Left> {
-        let fold = reduction(mpi, form, call, count, most, seen)?;
+        let most_of = |by, measured| match by {
+            By::Exact { .. } => config.shared.most_bytes_exact(call.collective),
+            _ => config.shared.most_bytes(call.collective, measured),
+        };
+        let (sum, most) = (config.shared.sum, |by| most_of(by, measured));
+        let fold = reduction(mpi, form, call, count, (sum, &most), seen)?;
         let measured = measured && fold.by.is_as_exact_as_mpi();
-        let most = config.shared.most_bytes(call.collective, measured);
+        let most = most_of(fold.by, measured);
         Ok(Admitted { bytes: bounded(fold.bytes, most)?, most, measured, fold: Some(fold) })
     };
     let in_place = |side: &Side| side.data as usize == mpi.in_place();
@@ -100,7 +105,7 @@ fn reduction(
     form: Form,
     call: &Call,
     count: i64,
-    most: usize,
+    (sum, most): (Sum, &impl Fn(By) -> usize),
     seen: &mut Message,
 ) -> Result<Reduction, Left> {
     if count <= 0 {
@@ -115,13 +120,13 @@ fn reduction(
     let deposited = matches!(call.collective, Collective::Scan | Collective::Exscan);
     let shape = mpi.shape_of(datatype, handle).ok_or(Refused)?;
     let accepted = || if mpi.accepts((handle, shape), call.op) { Ok(()) } else { Err(Refused) };
-    let by = who(datatype, op, deposited).map_err(|reason| left(accepted(), reason))?;
+    let by = who(datatype, op, deposited, sum).map_err(|reason| left(accepted(), reason))?;
     if by == By::Mpi && form != Form::Blocking {
         return Err(left(accepted(), if op.is_none() { Reason::Op } else { Reason::Datatype }));
     }
     let bytes = size(count, by.bytes(shape))?;
     seen.bytes = bytes as u64;
-    let bytes = bounded(bytes, most)?;
+    let bytes = bounded(bytes, most(by))?;
     // Every MPI takes all ops that the standard has for these.
     let integer =
         |class| matches!(class, Class::CInteger | Class::Integer | Class::Byte | Class::Pair);

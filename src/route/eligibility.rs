@@ -5,6 +5,7 @@
 
 use super::{Reason, Refused};
 use crate::bindings as b;
+use crate::config::Sum;
 use crate::leaf::fold;
 use crate::mpi::types::{Class, Op, Shape, TypeInfo};
 
@@ -38,7 +39,12 @@ pub enum By {
         /// As [`fold::fold`] has it.
         element: u8,
     },
-    /// Likewise, by the MPI: MPI_Reduce_local.
+    /// Likewise, not in any order: the exact sum, rounded once.
+    Exact {
+        /// As [`fold::fold`] has it.
+        element: u8,
+    },
+    /// Each process for itself, by the MPI: MPI_Reduce_local.
     Mpi,
 }
 
@@ -52,11 +58,17 @@ pub struct Pair {
 }
 
 /// Who folds `op` on `datatype`. An op that is not known may be one of the program's own, for which any
-/// type will do. `deposited`: what ranks bring is brought together in any case (Scan).
+/// type will do. `deposited`: what ranks bring is brought together in any case (Scan). `sum`: what sums of
+/// floating point are to be.
 ///
 /// # Errors
 /// MPI does not define it, as far as is known here.
-pub fn who(datatype: Option<TypeInfo>, op: Option<Op>, deposited: bool) -> Result<By, Reason> {
+pub fn who(
+    datatype: Option<TypeInfo>,
+    op: Option<Op>,
+    deposited: bool,
+    sum: Sum,
+) -> Result<By, Reason> {
     let Some(op) = op else { return Ok(By::Mpi) };
     let datatype = datatype.ok_or(Reason::Datatype)?;
     if !datatype.allows(op) {
@@ -69,6 +81,9 @@ pub fn who(datatype: Option<TypeInfo>, op: Option<Op>, deposited: bool) -> Resul
         _ => None,
     };
     let sums = op == Op::Fold(b::FB_OP_SUM as u8);
+    if let (Some(element), Sum::Exact, true) = (component, sum, sums) {
+        return Ok(By::Exact { element });
+    }
     Ok(match (datatype.class, op, component) {
         (Class::CInteger | Class::Integer | Class::Byte | Class::Truth, Op::Fold(op), _) => {
             let element = datatype.element();
@@ -92,7 +107,7 @@ impl By {
         let (op, element) = match self {
             Self::Kernel { pair: Some(_), .. } => return true,
             Self::Kernel { op, element, .. } | Self::Own { op, element } => (op, element),
-            Self::Mpi => return false,
+            Self::Exact { .. } | Self::Mpi => return false,
         };
         if u32::from(element) >= b::FB_TYPE_COUNT {
             return false;
@@ -162,7 +177,10 @@ mod tests {
     fn what_mpi_does_not_define_is_left_to_it() {
         let refused = |class, size, op, reason| {
             for deposited in [false, true] {
-                assert_eq!(who(Some(datatype(class, size)), Some(op), deposited), Err(reason));
+                assert_eq!(
+                    who(Some(datatype(class, size)), Some(op), deposited, Sum::RankOrder),
+                    Err(reason)
+                );
             }
         };
         refused(Class::Byte, 1, fold(b::FB_OP_MAX), Reason::Op);
@@ -177,16 +195,21 @@ mod tests {
         refused(Class::Pair, 6, fold(b::FB_OP_SUM), Reason::Op);
         refused(Class::WidePair, 12, fold(b::FB_OP_MIN), Reason::Op);
         refused(Class::Opaque, 1, fold(b::FB_OP_SUM), Reason::Datatype);
-        assert_eq!(who(None, Some(fold(b::FB_OP_SUM)), false), Err(Reason::Datatype));
+        assert_eq!(
+            who(None, Some(fold(b::FB_OP_SUM)), false, Sum::RankOrder),
+            Err(Reason::Datatype)
+        );
     }
 
     #[test]
     fn the_kernel_folds_what_it_can_and_mpi_what_nobody_else_can() {
-        let by = |class, size, op| who(Some(datatype(class, size)), Some(op), false).unwrap();
+        let by = |class, size, op| {
+            who(Some(datatype(class, size)), Some(op), false, Sum::RankOrder).unwrap()
+        };
         let (sum, product) = (fold(b::FB_OP_SUM), fold(b::FB_OP_PROD));
         let (op, i32) = (b::FB_OP_SUM as u8, b::FB_TYPE_I32 as u8);
         assert_eq!(by(Class::CInteger, 4, sum), By::Kernel { op, element: i32, pair: None });
-        let scanned = who(Some(datatype(Class::CInteger, 4)), Some(sum), true);
+        let scanned = who(Some(datatype(Class::CInteger, 4)), Some(sum), true, Sum::RankOrder);
         assert_eq!(scanned, Ok(By::Own { op, element: i32 }));
         assert!(matches!(by(Class::Byte, 1, fold(b::FB_OP_BXOR)), By::Kernel { .. }));
         assert!(matches!(by(Class::Truth, 1, fold(b::FB_OP_LOR)), By::Kernel { .. }));
@@ -197,16 +220,27 @@ mod tests {
         assert_eq!(by(Class::Complex, 32, sum), By::Mpi);
         assert_eq!(by(Class::Logical, 4, fold(b::FB_OP_LAND)), By::Mpi);
         assert_eq!(by(Class::WidePair, 12, Op::Least), By::Mpi);
-        assert_eq!(who(Some(datatype(Class::Real, 8)), None, false), Ok(By::Mpi));
-        assert_eq!(who(None, None, true), Ok(By::Mpi));
+        assert_eq!(who(Some(datatype(Class::Real, 8)), None, false, Sum::RankOrder), Ok(By::Mpi));
+        assert_eq!(who(None, None, true, Sum::RankOrder), Ok(By::Mpi));
     }
 
     #[test]
     fn keys_are_sent_with_the_holes_of_their_pairs() {
         let short = datatype(Class::Pair, 6);
-        let folded = who(Some(short), Some(Op::Most), false).unwrap();
+        let folded = who(Some(short), Some(Op::Most), false, Sum::RankOrder).unwrap();
         assert_eq!(folded.bytes(short.shape()), 8);
-        let scanned = who(Some(short), Some(Op::Most), true).unwrap();
+        let scanned = who(Some(short), Some(Op::Most), true, Sum::RankOrder).unwrap();
         assert_eq!((scanned, scanned.bytes(short.shape())), (By::Mpi, 6));
+    }
+
+    #[test]
+    fn sums_of_floating_point_are_exact_where_that_is_asked_for() {
+        let by = |class, size, op| who(Some(datatype(class, size)), Some(op), false, Sum::Exact);
+        let sum = fold(b::FB_OP_SUM);
+        assert_eq!(by(Class::Real, 8, sum), Ok(By::Exact { element: fold::F64 }));
+        assert_eq!(by(Class::Complex, 8, sum), Ok(By::Exact { element: fold::F32 }));
+        assert_eq!(by(Class::Real, 16, sum), Ok(By::Mpi));
+        assert!(matches!(by(Class::Real, 8, fold(b::FB_OP_PROD)), Ok(By::Own { .. })));
+        assert!(matches!(by(Class::CInteger, 8, sum), Ok(By::Kernel { .. })));
     }
 }

@@ -75,6 +75,14 @@ fn order(mpi: Mpi) {
     assert_eq!(outcome.calls_for("datatype") + outcome.calls_for("op"), 0, "{:#}", outcome.stats);
 }
 
+/// Sums that are exact.
+fn sums(mpi: Mpi) {
+    let job = Job::new(mpi, HOSTS).env("FOLDBACK_SUM", "exact");
+    let outcome = job.run("sums", &["--calls", "100"]);
+    outcome.assert_prints("sums: 100 calls ok");
+    outcome.assert_folded(&["Allreduce", "Reduce"]);
+}
+
 /// Wrong calls end alike, with and without foldback.
 fn errors(mpi: Mpi) {
     let with = Job::new(mpi, HOSTS).run("errors", &[]);
@@ -156,6 +164,7 @@ macro_rules! families {
                 forms(Mpi::$mpi);
                 again(Mpi::$mpi);
                 order(Mpi::$mpi);
+                sums(Mpi::$mpi);
                 errors(Mpi::$mpi);
                 made_up_for(Mpi::$mpi);
                 odd(Mpi::$mpi);

@@ -131,12 +131,13 @@ fn what_is_not_ours_goes_to_mpi() {
     }
 }
 
+const REDUCTIONS: &[&str] =
+    &["Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block", "Scan", "Exscan"];
+
 /// Bit for bit, on all ranks, whatever the rounding and whether the op commutes.
 #[test]
 fn what_the_kernel_does_not_fold_is_folded_in_the_order_of_ranks() {
     let _turn = turn();
-    const REDUCTIONS: &[&str] =
-        &["Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block", "Scan", "Exscan"];
     for mpi in BOTH {
         for (hosts, ranks) in [(2, 1), (4, 1), (2, 2)] {
             // Ranks of MPICH do not yield, and send each other what they compare with.
@@ -171,6 +172,33 @@ fn long_vectors_of_floating_point_are_folded_in_the_order_of_ranks() {
             assert_eq!(outcome.calls_for(reason), 0, "{reason:?}: {:#}", outcome.stats);
         }
     }
+}
+
+/// Rounded once, whatever the order, the number of ranks and the length; also where MPI brings the numbers together.
+#[test]
+fn sums_are_exact_where_that_is_asked_for() {
+    let _turn = turn();
+    let job = |mpi, hosts| Job::new(mpi, hosts).env("FOLDBACK_SUM", "exact");
+    for (mpi, hosts, ranks) in
+        [(Mpi::Open, 2, 1), (Mpi::Open, 4, 1), (Mpi::Open, 3, 2), (Mpi::Mpich, 2, 1)]
+    {
+        let job = job(mpi, hosts).ranks_per_host(ranks).env("FOLDBACK_MAX_BYTES", "");
+        let outcome = job.run("sums", &["--calls", "120", "--longest", "40000"]);
+        outcome.assert_prints("sums: 120 calls ok");
+        outcome.assert_folded(REDUCTIONS);
+        assert!(!outcome.stderr.contains("a sum is not exact"), "{}", outcome.stderr);
+    }
+    for (mpi, hosts) in [(Mpi::Open, 3), (Mpi::Mpich, 2)] {
+        let job = job(mpi, hosts).env("FOLDBACK_ROUTE", "mpi");
+        let outcome = job.run("sums", &["--calls", "120", "--longest", "40000", "--blocking"]);
+        outcome.assert_prints("sums: 120 calls ok");
+        assert!(!outcome.stderr.contains("a sum is not exact"), "{}", outcome.stderr);
+    }
+    // What does not block cannot be helped, but is said.
+    let outcome = job(Mpi::Open, 2).env("FOLDBACK_ROUTE", "mpi").run("sums", &[]);
+    outcome.assert_prints("sums: 300 calls ok");
+    let said = outcome.stderr.lines().filter(|line| line.contains("a sum is not exact"));
+    assert_eq!(said.count(), 2, "once on each rank: {}", outcome.stderr);
 }
 
 #[test]
