@@ -27,13 +27,14 @@ const HELD: usize = 1 << 20;
 ///
 /// # Safety
 /// *Arguments* and *buffers* of the [program](crate::mpi).
+#[cold]
 pub(super) unsafe fn sum(
     process: &'static Process,
     form: Form,
     call: &Call,
     seen: &mut Message,
 ) -> Option<(c_int, Way)> {
-    if form != Form::Blocking || !are_wanted(process) {
+    if form != Form::Blocking {
         return None;
     }
     let (element, shape) = what(process, call)?;

@@ -40,9 +40,9 @@ pub unsafe fn collective(
     let mut seen = Message::default();
     // SAFETY: as demanded of this function.
     let ended = unsafe {
-        match exact::sum(process, form, call, &mut seen) {
-            Some(ended) => Ok(ended),
-            None => attempt(process, form, call, request, &mut seen)
+        match exact::are_wanted(process).then(|| exact::sum(process, form, call, &mut seen)) {
+            Some(Some(ended)) => Ok(ended),
+            _ => attempt(process, form, call, request, &mut seen)
                 .map(|code| (code, stats::Way::Folded)),
         }
     };
@@ -102,6 +102,7 @@ struct Judged<'a> {
 
 /// # Safety
 /// As [`collective`].
+#[inline(always)]
 unsafe fn attempt(
     process: &'static Process,
     form: Form,
