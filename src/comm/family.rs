@@ -165,7 +165,8 @@ impl Family {
 
     /// Has one thread at a time at it: `None` for the others.
     fn enter(&self) -> Option<Busy<'_>> {
-        (!self.is_busy.swap(true, Ordering::Acquire)).then_some(Busy(self))
+        // Made only by who is let in: it lets the next one in where it is dropped.
+        (!self.is_busy.swap(true, Ordering::Acquire)).then(|| Busy(self))
     }
 }
 
@@ -278,6 +279,7 @@ mod tests {
         let family = families.of(vec![0, 1], 2).unwrap();
         let busy = family.enter().unwrap();
         assert!(family.enter().is_none());
+        assert!(family.enter().is_none(), "who is not let in lets nobody in");
         drop(busy);
         assert!(family.enter().is_some());
     }

@@ -177,7 +177,8 @@ struct Terminal;
 impl Terminal {
     fn lend(group: Pid) -> Option<Self> {
         let ours = stdin().is_terminal() && tcgetpgrp(stdin()) == Ok(getpgrp());
-        (ours && tcsetpgrp(stdin(), group).is_ok()).then_some(Self)
+        // Made only if it is lent: it is taken back where this is dropped.
+        (ours && tcsetpgrp(stdin(), group).is_ok()).then(|| Self)
     }
 }
 
