@@ -28,7 +28,7 @@ pub unsafe fn fold_parts(deposits: &Deposits, from: *const u8, mpi: &Mpi) -> c_i
                 by_ourselves(deposits, from, op, element);
                 SUCCESS
             }
-            By::Exact { element } => {
+            By::Exact { element, .. } => {
                 exactly(deposits, from, element);
                 SUCCESS
             }

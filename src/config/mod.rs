@@ -66,6 +66,8 @@ pub(crate) enum Policy {
 /// What sums of floating point are, `FOLDBACK_SUM`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Sum {
+    /// Exact where that costs nothing: where all contributions meet in one place.
+    Auto,
     /// Folded in the order of ranks, rounded at each step.
     RankOrder,
     /// The exact sum of all contributions, rounded once.
@@ -156,7 +158,7 @@ impl Default for Config {
                 setup_calls: 100,
                 window: 1024,
                 algorithm: None,
-                sum: Sum::RankOrder,
+                sum: Sum::Auto,
                 transport: Transport::Auto,
             },
             stats: None,

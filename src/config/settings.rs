@@ -71,10 +71,10 @@ pub const SETTINGS: &[Setting] = &[
             config.shared.limited = true;
             Some(())
         }) },
-    Setting { name: "FOLDBACK_SUM", form: "rank-order or exact", reader: AllRanks, default: "`rank-order`",
-        meaning: "what MPI_SUM of float, double and complex numbers of these is: `rank-order`, folded in the order of ranks; `exact`, the exact sum of all contributions, rounded once, so that it has the same bits on any number of hosts ([floats](floats.md))",
+    Setting { name: "FOLDBACK_SUM", form: "auto, rank-order or exact", reader: AllRanks, default: "`auto`",
+        meaning: "what MPI_SUM of float, double and complex numbers of these is: `exact`, the exact sum of all contributions, rounded once, so that it has the same bits on any number of hosts; `rank-order`, folded in the order of ranks; `auto`, exact where it costs no more, up to one chunk of all ranks ([floats](floats.md))",
         parse: Some(|config, text| one_of(&mut config.shared.sum, text,
-            &[("rank-order", Sum::RankOrder), ("exact", Sum::Exact)])) },
+            &[("auto", Sum::Auto), ("rank-order", Sum::RankOrder), ("exact", Sum::Exact)])) },
     Setting { name: "FOLDBACK_SETUP_CALLS", form: "a number of calls", reader: AllRanks, default: "100",
         meaning: "eligible calls on the first communicator of its ranks, other than MPI_COMM_WORLD and its duplicates, before its group is set up (which takes some 20 ms)",
         parse: Some(|config, text| number(&mut config.shared.setup_calls, text)) },

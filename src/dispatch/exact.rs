@@ -77,7 +77,7 @@ fn what(process: &Process, call: &Call) -> Option<(u8, Shape)> {
     let op = process.mpi.abi.op(call.op).filter(|op| *op == Op::Fold(FB_OP_SUM as u8))?;
     let datatype = process.mpi.abi.datatype(call.recv.datatype)?;
     match who(Some(datatype), Some(op), false, Sum::Exact) {
-        Ok(By::Exact { element }) => Some((element, datatype.shape())),
+        Ok(By::Exact { element, .. }) => Some((element, datatype.shape())),
         _ => None,
     }
 }

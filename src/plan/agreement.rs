@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 use super::{Case, Fit, Source, fit, plan};
 use crate::bindings as b;
 use crate::call::{Call, Collective, Counts, Form, Message, Side};
-use crate::config::{Config, Policy};
+use crate::config::{Config, Policy, Sum};
 use crate::engine::Pattern;
 use crate::mpi::pmpi::Handle;
 use crate::mpi::types::{Class, Op, Shape, TypeInfo};
@@ -382,7 +382,10 @@ fn check(
     let mut first: Option<(Pattern, u8, u8)> = None;
     for (rank, verdict) in verdicts.into_iter().enumerate() {
         let Ok((admitted, ends, fit)) = verdict else { unreachable!("one way") };
-        let image = if let Fit::Parts(image) = &fit { Some(image.clone()) } else { None };
+        let image = match &fit {
+            Fit::Parts(image) | Fit::LongParts(image) => Some(image.clone()),
+            _ => None,
+        };
         let call = passed[rank].call();
         let plan = plan(Case { call: &call, admitted: &admitted, ends: &ends }, fit);
         let steps = (plan.pattern.clone(), plan.op, plan.element);
@@ -409,7 +412,7 @@ fn check(
 /// Every call of the test: collective, type, op and count.
 fn calls() -> impl Iterator<Item = (Collective, Handle, Handle, i64)> {
     let kinds = [(INT, SUM), (DOUBLE, SUM), (PAIR, LEAST), (INT, OWN), (PAIR, SUM)];
-    let counts = [0, 1, 50, 100_000_000];
+    let counts = [0, 1, 50, 1_000, 100_000_000];
     let of = move |collective| {
         kinds.into_iter().flat_map(move |(datatype, op)| {
             counts.into_iter().map(move |count| (collective, datatype, op, count))
@@ -449,12 +452,12 @@ fn check_all(config: &Config, form: Form, layout: &Layout) -> (u32, u32) {
 fn one_wrong_rank_parts_no_others() {
     let mut config = Config::default();
     let (mut checked, mut refused) = (0, 0);
-    for (form, policy) in [
-        (Form::Blocking, Policy::Auto),
-        (Form::Blocking, Policy::Fold),
-        (Form::Nonblocking, Policy::Fold),
+    for (form, policy, sum) in [
+        (Form::Blocking, Policy::Auto, Sum::Auto),
+        (Form::Blocking, Policy::Fold, Sum::Exact),
+        (Form::Nonblocking, Policy::Fold, Sum::RankOrder),
     ] {
-        config.shared.policy = policy;
+        (config.shared.policy, config.shared.sum) = (policy, sum);
         for layout in [2, 3, 5].into_iter().flat_map(layouts) {
             let (some, alone) = check_all(&config, form, &layout);
             (checked, refused) = (checked + some, refused + alone);

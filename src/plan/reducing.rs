@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::fitting::{Kernel, MOST_IMAGE, all, parts};
 use super::moving::{moves, source};
 use super::{Case, Deposits, Finish, Fit, Plan, Sink, Source};
+use crate::bindings as b;
 use crate::engine::Pattern;
 use crate::route::eligibility::{By, Reduction};
 use crate::route::{Ends, Reason};
@@ -16,6 +17,12 @@ use crate::topology::Place;
 pub fn reduction(case: Case<'_>) -> Reduction {
     let Some(fold) = case.admitted.fold else { unreachable!("a reduction folds") };
     fold
+}
+
+/// Bytes of all ranks up to which it pays to deposit what could go by shards. Two ranks send each other as much
+/// either way, and the deposit takes half as long.
+fn paying(ranks: usize, chunk: usize) -> usize {
+    if ranks == 2 { MOST_IMAGE } else { chunk }
 }
 
 /// What goes through the group for a reduction of `bytes` bytes, which may be folded `by_shards` where it is
@@ -32,26 +39,32 @@ pub fn fit(
 ) -> Result<Fit, Reason> {
     let (most, ranks) = (case.admitted.most, case.ends.ranks);
     let chunk = usize::from(place.chunk_bytes);
-    match reduction(case).by {
-        By::Kernel { op, element, pair } => Ok(Fit::Folded(bytes, Kernel { op, element, pair })),
-        // Shards are folded in user space, too.
-        By::Own { op, element }
-            if by_shards && place.has_shards && bytes.saturating_mul(ranks) > chunk =>
-        {
-            Ok(Fit::Folded(bytes, Kernel { op, element, pair: None }))
+    // What can go by shards, which are folded in user space, too; and how much is deposited.
+    let (shards, deposited) = match reduction(case).by {
+        By::Kernel { op, element, pair } => {
+            return Ok(Fit::Folded(bytes, Kernel { op, element, pair }));
         }
-        By::Own { .. } | By::Exact { .. } | By::Mpi => {
-            // What MPI can do as well is folded as far as it pays.
-            let is_exact = matches!(reduction(case).by, By::Exact { .. });
-            let most = if is_exact { most.min(MOST_IMAGE) } else { most.min(chunk) };
-            // Before there is an image for it.
-            all(bytes, ranks, most)?;
-            Ok(match parts(place.even_image(bytes), most)? {
-                Fit::Parts(image) if image.bytes() > chunk => Fit::LongParts(image),
-                fit => fit,
-            })
+        By::Own { op, element } => (Some((op, element)), paying(ranks, chunk)),
+        By::Exact { element, always: false } => {
+            (Some((b::FB_OP_SUM as u8, element)), paying(ranks, chunk))
         }
+        By::Exact { always: true, .. } => (None, MOST_IMAGE),
+        By::Mpi => (None, chunk),
+    };
+    let most = most.min(deposited);
+    if let Some((op, element)) = shards
+        && by_shards
+        && place.has_shards
+        && bytes.saturating_mul(ranks) > most
+    {
+        return Ok(Fit::Folded(bytes, Kernel { op, element, pair: None }));
     }
+    // Before there is an image for it.
+    all(bytes, ranks, most)?;
+    Ok(match parts(place.even_image(bytes), most)? {
+        Fit::Parts(image) if image.bytes() > chunk => Fit::LongParts(image),
+        fit => fit,
+    })
 }
 
 /// A fold by the kernel, of `bytes` bytes; whoever gets the result gets all of it.

@@ -46,7 +46,7 @@ pub fn admit(
     let most = config.shared.most_bytes(call.collective, measured);
     let folded = |count, seen: &mut Message| -> Result<Admitted, Left> {
         let most_of = |by, measured| match by {
-            By::Exact { .. } => config.shared.most_bytes_exact(call.collective),
+            By::Exact { always: true, .. } => config.shared.most_bytes_exact(call.collective),
             _ => config.shared.most_bytes(call.collective, measured),
         };
         let (sum, most) = (config.shared.sum, |by| most_of(by, measured));
@@ -126,15 +126,16 @@ fn reduction(
     }
     let bytes = size(count, by.bytes(shape))?;
     seen.bytes = bytes as u64;
-    let bytes = bounded(bytes, most(by))?;
+    let bounded = bounded(bytes, most(by));
     // Every MPI takes all ops that the standard has for these.
     let integer =
         |class| matches!(class, Class::CInteger | Class::Integer | Class::Byte | Class::Pair);
     let certain = op.is_some() && datatype.is_some_and(|datatype| integer(datatype.class));
+    // What this rank's MPI refuses it refuses at any length, and the others know nothing of it.
     if !certain {
         accepted()?;
     }
-    Ok(Reduction { by, bytes, shape })
+    Ok(Reduction { by, bytes: bounded?, shape })
 }
 
 /// Left for a reason that all ranks share, unless the MPI refuses what this one has passed.

@@ -43,6 +43,8 @@ pub enum By {
     Exact {
         /// As [`fold::fold`] has it.
         element: u8,
+        /// Whatever that costs; or else in the order of ranks where it would.
+        always: bool,
     },
     /// Each process for itself, by the MPI: MPI_Reduce_local.
     Mpi,
@@ -81,8 +83,8 @@ pub fn who(
         _ => None,
     };
     let sums = op == Op::Fold(b::FB_OP_SUM as u8);
-    if let (Some(element), Sum::Exact, true) = (component, sum, sums) {
-        return Ok(By::Exact { element });
+    if let Some(element) = component.filter(|_| sums && sum != Sum::RankOrder) {
+        return Ok(By::Exact { element, always: sum == Sum::Exact });
     }
     Ok(match (datatype.class, op, component) {
         (Class::CInteger | Class::Integer | Class::Byte | Class::Truth, Op::Fold(op), _) => {
@@ -237,8 +239,8 @@ mod tests {
     fn sums_of_floating_point_are_exact_where_that_is_asked_for() {
         let by = |class, size, op| who(Some(datatype(class, size)), Some(op), false, Sum::Exact);
         let sum = fold(b::FB_OP_SUM);
-        assert_eq!(by(Class::Real, 8, sum), Ok(By::Exact { element: fold::F64 }));
-        assert_eq!(by(Class::Complex, 8, sum), Ok(By::Exact { element: fold::F32 }));
+        assert_eq!(by(Class::Real, 8, sum), Ok(By::Exact { element: fold::F64, always: true }));
+        assert_eq!(by(Class::Complex, 8, sum), Ok(By::Exact { element: fold::F32, always: true }));
         assert_eq!(by(Class::Real, 16, sum), Ok(By::Mpi));
         assert!(matches!(by(Class::Real, 8, fold(b::FB_OP_PROD)), Ok(By::Own { .. })));
         assert!(matches!(by(Class::CInteger, 8, sum), Ok(By::Kernel { .. })));

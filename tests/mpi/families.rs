@@ -70,7 +70,8 @@ fn again(mpi: Mpi) {
 
 /// Whatever the kernel does not fold.
 fn order(mpi: Mpi) {
-    let outcome = Job::new(mpi, HOSTS).run("order", &["--exact", "--rounds", "6"]);
+    let job = Job::new(mpi, HOSTS).env("FOLDBACK_SUM", "rank-order");
+    let outcome = job.run("order", &["--exact", "--rounds", "6"]);
     outcome.assert_prints("order: all ok");
     assert_eq!(outcome.calls_for("datatype") + outcome.calls_for("op"), 0, "{:#}", outcome.stats);
 }

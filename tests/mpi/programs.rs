@@ -142,7 +142,7 @@ fn what_the_kernel_does_not_fold_is_folded_in_the_order_of_ranks() {
         for (hosts, ranks) in [(2, 1), (4, 1), (2, 2)] {
             // Ranks of MPICH do not yield, and send each other what they compare with.
             let rounds = if mpi == Mpi::Mpich && hosts * ranks > 2 { "4" } else { "12" };
-            let job = Job::new(mpi, hosts).ranks_per_host(ranks);
+            let job = Job::new(mpi, hosts).ranks_per_host(ranks).env("FOLDBACK_SUM", "rank-order");
             let outcome = job.run("order", &["--exact", "--rounds", rounds]);
             outcome.assert_prints("order: all ok");
             outcome.assert_folded(REDUCTIONS);
@@ -162,7 +162,8 @@ fn what_the_kernel_does_not_fold_is_folded_in_the_order_of_ranks() {
 fn long_vectors_of_floating_point_are_folded_in_the_order_of_ranks() {
     let _turn = turn();
     for (mpi, hosts) in [(Mpi::Open, 2), (Mpi::Open, 3), (Mpi::Open, 4), (Mpi::Mpich, 2)] {
-        let outcome = Job::new(mpi, hosts).run("order", &["--exact", "--long", "--rounds", "12"]);
+        let job = Job::new(mpi, hosts).env("FOLDBACK_SUM", "rank-order");
+        let outcome = job.run("order", &["--exact", "--long", "--rounds", "12"]);
         outcome.assert_prints("order: all ok");
         for collective in ["Allreduce", "Reduce_scatter_block"] {
             let folded = outcome.calls_in_form(collective, "Nonblocking", "fold");
@@ -201,6 +202,24 @@ fn sums_are_exact_where_that_is_asked_for() {
     assert_eq!(said.count(), 2, "once on each rank: {}", outcome.stderr);
 }
 
+/// Eight ranks, wherever they are: on one host nothing is folded, and who wants exact sums has them all the same.
+#[test]
+fn a_solver_has_one_history_on_any_number_of_hosts() {
+    let _turn = turn();
+    let history = |hosts, sum: &str| {
+        let job = Job::new(Mpi::Open, hosts).ranks_per_host(8 / hosts);
+        let outcome = job.env("FOLDBACK_SUM", sum).run("cg", &[]);
+        let said = outcome.stdout.split("history ").nth(1).and_then(|rest| rest.split(',').next());
+        let folded = outcome.calls("Allreduce", "fold");
+        assert_eq!(folded > 0, hosts > 1, "{:#}", outcome.stats);
+        said.expect("a history").to_owned()
+    };
+    let one = history(8, "");
+    for (hosts, sum) in [(4, ""), (2, ""), (2, "exact"), (1, "exact")] {
+        assert_eq!(history(hosts, sum), one, "on {hosts} hosts, FOLDBACK_SUM={sum}");
+    }
+}
+
 #[test]
 fn foldback_off_folds_nothing() {
     let _turn = turn();
@@ -226,7 +245,7 @@ fn statistics_tell_type_op_and_all_bytes() {
         let lines: Vec<String> = lines.collect();
         for want in [
             "Allgatherv Blocking MPI_DOUBLE – – 2 2400",
-            "Reduce_scatter Blocking MPI_DOUBLE MPI_MAX too large 2 2400",
+            "Reduce_scatter Blocking MPI_DOUBLE MPI_MAX – 2 2400",
             "Bcast Blocking derived – – 2 48",
             "Allreduce Blocking MPI_INT user op – 2 24",
             "Allreduce Nonblocking MPI_INT user op op 2 24",
@@ -238,7 +257,7 @@ fn statistics_tell_type_op_and_all_bytes() {
         ] {
             assert!(lines.iter().any(|line| line == want), "no {want:?} in {lines:#?}");
         }
-        let folded = "foldback: folded 16 of 24 collective calls on 2 hosts; 8 left to MPI: ";
+        let folded = "foldback: folded 18 of 24 collective calls on 2 hosts; 6 left to MPI: ";
         let told = outcome.stderr.lines().filter(|line| line.starts_with(folded));
         assert_eq!(told.count(), 1, "{}", outcome.stderr);
 
