@@ -2,6 +2,7 @@
 #include "kind.h"
 
 #include <complex.h>
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -41,8 +42,8 @@ static double number(struct random *random)
 
 /* With `special`, also NaNs with payloads, infinities, zeros and denormals. Then one rule stands
  * for what the hardware would choose: a NaN is that of the left operand, else of the right, made
- * quiet, else x86's own. In minima and maxima what was there before stays unless the other is
- * beyond it. */
+ * quiet, else x86's own. In minima and maxima a NaN is the positive quiet one without payload, and
+ * -0 is below +0. */
 #define FLOATING(name, TYPE, BITS, WIDTH, EXPONENT, QUIET)                                         \
 	static void fill_##name(void *to, struct random *random, enum op op, bool special)         \
 	{                                                                                          \
@@ -71,21 +72,23 @@ static double number(struct random *random)
 	{                                                                                          \
 		TYPE x, y, result;                                                                 \
 		BITS bits;                                                                         \
+		bool nan;                                                                          \
                                                                                                    \
 		memcpy(&x, left, sizeof(x));                                                       \
 		memcpy(&y, right, sizeof(y));                                                      \
-		result = op == SUM    ? x + y                                                      \
-			 : op == PROD ? x * y                                                      \
-			 : op == MIN  ? (y < x ? y : x)                                            \
-				      : (x < y ? y : x);                                            \
+		nan = x != x || y != y;                                                            \
+		if (op == MIN || op == MAX) {                                                      \
+			bool less = y < x || (y == x && signbit(y) && !signbit(x));                \
+			const void *wins = less == (op == MIN) ? right : left;                     \
+                                                                                                   \
+			bits = (BITS)EXPONENT | QUIET;                                             \
+			memcpy(left, nan ? &bits : wins, sizeof(bits));                            \
+			return;                                                                    \
+		}                                                                                  \
+		result = op == SUM ? x + y : x * y;                                                \
 		memcpy(&bits, x != x ? left : right, sizeof(bits));                                \
 		bits |= QUIET;                                                                     \
-		if ((op == SUM || op == PROD) && result != result && (x != x || y != y))           \
-			memcpy(left, &bits, sizeof(bits));                                         \
-		else if (op == MIN || op == MAX)                                                   \
-			memcpy(left, (op == MIN ? y < x : x < y) ? right : left, sizeof(bits));    \
-		else                                                                               \
-			memcpy(left, &result, sizeof(result));                                     \
+		memcpy(left, nan ? (void *)&bits : (void *)&result, sizeof(bits));                 \
 	}
 
 FLOATING(float, float, uint32_t, 32, 0x7f800000u, 0x00400000u)

@@ -11,7 +11,7 @@ use crate::leaf::exact;
 use crate::leaf::fold::fold;
 use crate::mpi::Mpi;
 use crate::plan::Deposits;
-use crate::route::eligibility::By;
+use crate::route::eligibility::{By, Keys};
 
 /// Folds the parts that lie from `from` on. Returns what MPI is to return.
 ///
@@ -24,7 +24,9 @@ pub unsafe fn fold_parts(deposits: &Deposits, from: *const u8, mpi: &Mpi) -> c_i
     // SAFETY: as demanded of this function.
     unsafe {
         match deposits.fold.by {
-            By::Own { op, element } | By::Kernel { op, element, .. } => {
+            By::Own { op, element }
+            | By::Kernel { op, keys: Some(Keys::Reals { element, .. }), .. }
+            | By::Kernel { op, element, .. } => {
                 by_ourselves(deposits, from, op, element);
                 SUCCESS
             }

@@ -25,12 +25,12 @@ pub unsafe fn bring(finish: &Finish, from: *const u8, mpi: &Mpi) -> c_int {
             }
             code
         }
-        Finish::Pairs { at, to, bytes, pair } => {
-            // SAFETY: `bytes` bytes of keys, and a buffer of as many pairs.
+        Finish::Unkey { at, to, bytes, keys } => {
+            // SAFETY: `bytes` bytes of keys, and a buffer of as many elements.
             unsafe {
-                let keys = std::slice::from_raw_parts(from.add(*at), *bytes);
-                let pairs = std::slice::from_raw_parts_mut(*to, *bytes);
-                keys::unkey(keys, pairs, *pair);
+                let came = std::slice::from_raw_parts(from.add(*at), *bytes);
+                let elements = std::slice::from_raw_parts_mut(*to, *bytes);
+                keys::unkey(came, elements, *keys);
             }
             SUCCESS
         }

@@ -1,6 +1,24 @@
-//! Pairs of MPI_MINLOC and MPI_MAXLOC as keys of 64 bits, which the kernel folds by their minimum.
+//! Elements as keys, integers that the kernel folds: pairs of MPI_MINLOC and MPI_MAXLOC, and floating point for its
+//! minimum and maximum.
 
-use crate::route::eligibility::Pair;
+use crate::leaf::order;
+use crate::route::eligibility::{Keys, Pair};
+
+/// Keys of elements as they lie in memory, as many bytes.
+pub fn keys(elements: &[u8], how: Keys) -> Vec<u8> {
+    match how {
+        Keys::Pairs(pair) => keys_of_pairs(elements, pair),
+        Keys::Reals { element, most } => order::keys(elements, element, most),
+    }
+}
+
+/// The reverse of [`keys`]. Holes stay as they are.
+pub fn unkey(keys: &[u8], elements: &mut [u8], how: Keys) {
+    match how {
+        Keys::Pairs(pair) => pairs_of_keys(keys, elements, pair),
+        Keys::Reals { element, .. } => order::unkey(keys, elements, element),
+    }
+}
 
 /// Key of a pair: the lesser key wins as MPI_MINLOC and MPI_MAXLOC say (MPI-4.1 section 6.9.4), by
 /// value, among equals by the lesser index.
@@ -10,8 +28,8 @@ fn key(value: i32, index: i32, pair: Pair) -> u64 {
     u64::from(value) << 32 | u64::from(flip(index))
 }
 
-/// Keys of pairs as they lie in memory: 8 bytes each, value first, index in the last 4.
-pub fn keys(pairs: &[u8], pair: Pair) -> Vec<u8> {
+/// Of 8 bytes each, value first, index in the last 4.
+fn keys_of_pairs(pairs: &[u8], pair: Pair) -> Vec<u8> {
     let key_of = |bytes: &[u8; 8]| {
         let [a, b, c, d, index @ ..] = *bytes;
         let value = match pair.value {
@@ -23,8 +41,7 @@ pub fn keys(pairs: &[u8], pair: Pair) -> Vec<u8> {
     pairs.as_chunks::<8>().0.iter().flat_map(key_of).collect()
 }
 
-/// The reverse of [`keys`]. Holes stay as they are.
-pub fn unkey(keys: &[u8], pairs: &mut [u8], pair: Pair) {
+fn pairs_of_keys(keys: &[u8], pairs: &mut [u8], pair: Pair) {
     let flip = |x: u32| (x ^ 1 << 31) as i32;
     for (key, bytes) in keys.as_chunks::<8>().0.iter().zip(pairs.as_chunks_mut::<8>().0) {
         let key = u64::from_ne_bytes(*key);
@@ -61,12 +78,12 @@ mod tests {
         for most in [false, true] {
             let whole = pairs(&[(i32::MIN, 0), (5, i32::MAX), (-5, -1)]);
             let mut back = vec![0; whole.len()];
-            let pair = Pair { value: 4, most };
+            let pair = Keys::Pairs(Pair { value: 4, most });
             unkey(&keys(&whole, pair), &mut back, pair);
             assert_eq!(back, whole);
             let short = [0xfe, 0xff, 0x11, 0x22, 3, 0, 0, 0];
             let mut back = [0x77; 8];
-            let pair = Pair { value: 2, most };
+            let pair = Keys::Pairs(Pair { value: 2, most });
             unkey(&keys(&short, pair), &mut back, pair);
             assert_eq!(back, [0xfe, 0xff, 0x77, 0x77, 3, 0, 0, 0]);
         }

@@ -52,10 +52,10 @@ pub unsafe fn prepare(mpi: &Mpi, plan: Plan) -> (Job, Prepared) {
             (brought, trouble) = unsafe { packed(mpi, &elements, bytes) };
             brought.as_ptr()
         }
-        Source::Keys(pairs, pair) => {
+        Source::Keys(elements, how) => {
             // SAFETY: a buffer of that many bytes.
-            let pairs = unsafe { std::slice::from_raw_parts(pairs.cast(), bytes) };
-            brought = keys::keys(pairs, pair);
+            let elements = unsafe { std::slice::from_raw_parts(elements.cast(), bytes) };
+            brought = keys::keys(elements, how);
             brought.as_ptr()
         }
     };

@@ -6,6 +6,7 @@
 //! that the thread is set to, as in an MPI.
 #![allow(unsafe_code)]
 
+use super::order::Ordered;
 use crate::bindings as b;
 
 /// Types of elements beyond `enum fb_type`: IEEE 754 binary32
@@ -152,15 +153,17 @@ fn integers<T: Integer<SIZE>, const SIZE: usize>(into: &mut [u8], from: &[u8], o
 }
 
 #[inline(always)]
-fn reals<T: Element<SIZE>, const SIZE: usize>(into: &mut [u8], from: &[u8], op: u8) {
+fn reals<T: Element<SIZE> + Ordered<SIZE>, const SIZE: usize>(
+    into: &mut [u8],
+    from: &[u8],
+    op: u8,
+) {
     match u32::from(op) {
         b::FB_OP_SUM => each::<T, SIZE>(into, from, T::sum),
         b::FB_OP_PROD => each::<T, SIZE>(into, from, T::prod),
-        // As x86's minps and maxps, and MPICH, have it: if one is a NaN or both are zeros, what was there
-        // before stays. So does Open MPI of a few elements; in its vectors, what comes replaces it.
-        // Intel MPI takes the number.
-        b::FB_OP_MIN => each::<T, SIZE>(into, from, |x, y| if y < x { y } else { x }),
-        b::FB_OP_MAX => each::<T, SIZE>(into, from, |x, y| if y > x { y } else { x }),
+        // The MPIs are not of one mind about NaNs and zeros of unlike signs, nor is each with itself.
+        b::FB_OP_MIN => each::<T, SIZE>(into, from, |x, y| T::of(x.key(false).min(y.key(false)))),
+        b::FB_OP_MAX => each::<T, SIZE>(into, from, |x, y| T::of(x.key(true).max(y.key(true)))),
         _ => {}
     }
 }
@@ -263,11 +266,14 @@ mod tests {
                 const WIDTH: usize = size_of::<$type>();
                 let one = |x: $type, y: $type, op: u32| -> $type {
                     let (x, y) = (black_box(x), black_box(y));
+                    let is_less = y < x || (y == x && y.is_sign_negative());
+                    let nan = <$type>::from_bits($indefinite).abs();
                     let result = black_box(match op {
                         b::FB_OP_SUM => x + y,
                         b::FB_OP_PROD => x * y,
-                        b::FB_OP_MIN => return if y < x { y } else { x },
-                        _ => return if x < y { y } else { x },
+                        _ if x.is_nan() || y.is_nan() => return nan,
+                        _ if is_less == (op == b::FB_OP_MIN) => return y,
+                        _ => return x,
                     });
                     match (result.is_nan(), x.is_nan(), y.is_nan()) {
                         (false, ..) => result,
@@ -306,17 +312,19 @@ mod tests {
     twin!(doubles_are_the_same_bit_for_bit, f64, F64, SPECIAL_64, 1 << 51, 0xfff8 << 48);
 
     #[test]
-    fn what_was_there_first_wins_where_nothing_is_less_or_more() {
+    fn a_nan_is_seen_and_zeros_have_an_order() {
         let check = |op: u32, x: f64, y: f64, want: f64| {
             let mut into = x.to_ne_bytes();
             fold(&mut into, &y.to_ne_bytes(), op as u8, F64);
             assert_eq!(into, want.to_ne_bytes(), "op {op} of {x} and {y}");
         };
         for op in [b::FB_OP_MIN, b::FB_OP_MAX] {
-            check(op, f64::NAN, 1.0, f64::NAN);
-            check(op, 1.0, f64::NAN, 1.0);
-            check(op, -0.0, 0.0, -0.0);
-            check(op, 0.0, -0.0, 0.0);
+            check(op, -f64::NAN, f64::INFINITY, f64::NAN);
+            check(op, f64::NEG_INFINITY, -f64::NAN, f64::NAN);
+        }
+        for (x, y) in [(-0.0, 0.0), (0.0, -0.0)] {
+            check(b::FB_OP_MIN, x, y, -0.0);
+            check(b::FB_OP_MAX, x, y, 0.0);
         }
         check(b::FB_OP_SUM, -0.0, 0.0, 0.0);
         check(b::FB_OP_MIN, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY);

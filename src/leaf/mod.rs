@@ -11,6 +11,7 @@
 
 pub mod exact;
 pub mod fold;
+pub mod order;
 pub mod segment;
 
 use segment::{Counter, Segment};

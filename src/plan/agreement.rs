@@ -29,6 +29,7 @@ const SUM: Handle = 1;
 const LEAST: Handle = 2;
 const OWN: Handle = 3;
 const NO_OP: Handle = 4;
+const MOST: Handle = 5;
 
 /// An MPI that refuses what the standard lets it refuse.
 struct Model {
@@ -58,6 +59,7 @@ impl Facts for Model {
     fn op(&self, op: Handle) -> Option<Op> {
         match op {
             SUM => Some(Op::Fold(b::FB_OP_SUM as u8)),
+            MOST => Some(Op::Fold(b::FB_OP_MAX as u8)),
             LEAST => Some(Op::Least),
             _ => None,
         }
@@ -411,7 +413,7 @@ fn check(
 
 /// Every call of the test: collective, type, op and count.
 fn calls() -> impl Iterator<Item = (Collective, Handle, Handle, i64)> {
-    let kinds = [(INT, SUM), (DOUBLE, SUM), (PAIR, LEAST), (INT, OWN), (PAIR, SUM)];
+    let kinds = [(INT, SUM), (DOUBLE, SUM), (DOUBLE, MOST), (PAIR, LEAST), (INT, OWN), (PAIR, SUM)];
     let counts = [0, 1, 50, 1_000, 100_000_000];
     let of = move |collective| {
         kinds.into_iter().flat_map(move |(datatype, op)| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::call::Elements;
 use crate::mpi::pmpi::Handle;
-use crate::route::eligibility::{Pair, Reduction};
+use crate::route::eligibility::{Keys, Reduction};
 use crate::topology::Image;
 
 /// What is left to do when the group is done, with what came.
@@ -19,14 +19,14 @@ pub enum Finish {
         /// The first element of the buffer; the count is of one piece, and not looked at.
         to: Elements,
     },
-    /// Keys back to pairs (MPI_MINLOC, MPI_MAXLOC).
-    Pairs {
+    /// Keys back to elements.
+    Unkey {
         /// Where the keys begin in what came.
         at: usize,
         to: *mut u8,
         bytes: usize,
         /// How they are keys.
-        pair: Pair,
+        keys: Keys,
     },
     /// Everyone's parts to their fold.
     Fold(Deposits),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::leaf::segment;
 use crate::route::Reason;
-use crate::route::eligibility::{Pair, bounded};
+use crate::route::eligibility::{Keys, bounded};
 use crate::topology::Image;
 
 /// Most bytes of an image: on hosts with several ranks it has to fit into a block of theirs.
@@ -17,8 +17,8 @@ pub struct Kernel {
     pub op: u8,
     /// `enum fb_type`, or, by shards, any that the leaf folds.
     pub element: u8,
-    /// The elements are pairs, folded as keys.
-    pub pair: Option<Pair>,
+    /// The elements are folded as keys.
+    pub keys: Option<Keys>,
 }
 
 /// What goes through the group.

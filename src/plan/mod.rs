@@ -22,7 +22,7 @@ use std::ffi::c_void;
 
 use crate::call::{Call, Collective, Elements};
 use crate::engine::Pattern;
-use crate::route::eligibility::Pair;
+use crate::route::eligibility::Keys;
 use crate::route::{Admitted, Ends, Reason};
 use crate::topology::Place;
 
@@ -60,8 +60,8 @@ pub enum Source {
     Nothing,
     /// Elements, as they are sent.
     Elements(Elements),
-    /// Pairs, as keys.
-    Keys(*const c_void, Pair),
+    /// Elements, as keys.
+    Keys(*const c_void, Keys),
 }
 
 /// Where a result goes.

@@ -28,10 +28,10 @@ pub fn plan(case: Case<'_>, fit: Fit) -> Plan {
         }
     };
     let mine = mine(ends, fold.by.bytes(fold.shape));
-    let finish = match (kernel.pair, ends.gets) {
+    let finish = match (kernel.keys, ends.gets) {
         (_, None) => Finish::Done,
-        (Some(pair), Some(to)) => {
-            Finish::Pairs { at: mine.start, to: to.data.cast(), bytes: mine.len(), pair }
+        (Some(keys), Some(to)) => {
+            Finish::Unkey { at: mine.start, to: to.data.cast(), bytes: mine.len(), keys }
         }
         (None, Some(to)) => {
             let pieces = vec![Piece { bytes: mine, at: 0, count: to.count }];

@@ -9,7 +9,7 @@ use super::moving::{moves, source};
 use super::{Case, Deposits, Finish, Fit, Plan, Sink, Source};
 use crate::bindings as b;
 use crate::engine::Pattern;
-use crate::route::eligibility::{By, Reduction};
+use crate::route::eligibility::{By, Keys, Reduction};
 use crate::route::{Ends, Reason};
 use crate::topology::Place;
 
@@ -41,8 +41,14 @@ pub fn fit(
     let chunk = usize::from(place.chunk_bytes);
     // What can go by shards, which are folded in user space, too; and how much is deposited.
     let (shards, deposited) = match reduction(case).by {
-        By::Kernel { op, element, pair } => {
-            return Ok(Fit::Folded(bytes, Kernel { op, element, pair }));
+        // Of two ranks, likewise: whoever folds them, the bits are the same.
+        By::Kernel { keys: Some(Keys::Reals { .. }), .. }
+            if by_shards && bytes > chunk && 2 * bytes <= most.min(paying(ranks, chunk)) =>
+        {
+            (None, MOST_IMAGE)
+        }
+        By::Kernel { op, element, keys } => {
+            return Ok(Fit::Folded(bytes, Kernel { op, element, keys }));
         }
         By::Own { op, element } => (Some((op, element)), paying(ranks, chunk)),
         By::Exact { element, always: false } => {
@@ -57,7 +63,7 @@ pub fn fit(
         && place.has_shards
         && bytes.saturating_mul(ranks) > most
     {
-        return Ok(Fit::Folded(bytes, Kernel { op, element, pair: None }));
+        return Ok(Fit::Folded(bytes, Kernel { op, element, keys: None }));
     }
     // Before there is an image for it.
     all(bytes, ranks, most)?;
@@ -70,12 +76,12 @@ pub fn fit(
 /// A fold by the kernel, of `bytes` bytes; whoever gets the result gets all of it.
 #[inline]
 pub fn fold_whole(pattern: Pattern, ends: &Ends, bytes: usize, kernel: Kernel) -> Plan {
-    let sink = match (kernel.pair, ends.gets) {
+    let sink = match (kernel.keys, ends.gets) {
         (None, None) => Sink::Nothing,
         (None, Some(gets)) => Sink::Straight(gets.data),
         (Some(_), None) => Sink::OverKeys(Finish::Done),
-        (Some(pair), Some(gets)) => {
-            Sink::OverKeys(Finish::Pairs { at: 0, to: gets.data.cast(), bytes, pair })
+        (Some(keys), Some(gets)) => {
+            Sink::OverKeys(Finish::Unkey { at: 0, to: gets.data.cast(), bytes, keys })
         }
     };
     fold(pattern, ends, bytes, kernel, sink)
@@ -84,8 +90,8 @@ pub fn fold_whole(pattern: Pattern, ends: &Ends, bytes: usize, kernel: Kernel) -
 /// A fold by the kernel, of `bytes` bytes, to any sink.
 #[inline]
 pub fn fold(pattern: Pattern, ends: &Ends, bytes: usize, kernel: Kernel, sink: Sink) -> Plan {
-    let source = match (kernel.pair, ends.brings) {
-        (Some(pair), Some(brings)) => Source::Keys(brings.data, pair),
+    let source = match (kernel.keys, ends.brings) {
+        (Some(keys), Some(brings)) => Source::Keys(brings.data, keys),
         _ => source(ends),
     };
     Plan { pattern, op: kernel.op, element: kernel.element, bytes, source, sink }

@@ -29,8 +29,8 @@ pub enum By {
         op: u8,
         /// `enum fb_type`.
         element: u8,
-        /// The elements are pairs, folded as keys.
-        pair: Option<Pair>,
+        /// The elements are folded as keys.
+        keys: Option<Keys>,
     },
     /// Each process for itself, from what all ranks bring, in the order of ranks.
     Own {
@@ -50,7 +50,21 @@ pub enum By {
     Mpi,
 }
 
-/// How pairs are folded as keys of 64 bits, the least of which wins.
+/// Integers that the kernel folds in place of elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// Of 64 bits each.
+    Pairs(Pair),
+    /// Of floating point, as [`crate::leaf::order`] has them.
+    Reals {
+        /// As [`fold::fold`] has it.
+        element: u8,
+        /// MPI_MAX.
+        most: bool,
+    },
+}
+
+/// How pairs are folded as keys, the least of which wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// Bytes of the value.
@@ -89,13 +103,22 @@ pub fn who(
     Ok(match (datatype.class, op, component) {
         (Class::CInteger | Class::Integer | Class::Byte | Class::Truth, Op::Fold(op), _) => {
             let element = datatype.element();
-            if deposited { By::Own { op, element } } else { By::Kernel { op, element, pair: None } }
+            if deposited { By::Own { op, element } } else { By::Kernel { op, element, keys: None } }
         }
         (Class::Pair, ..) if !deposited => {
-            let pair = Some(Pair { value: datatype.size - 4, most: op == Op::Most });
-            By::Kernel { op: b::FB_OP_MIN as u8, element: b::FB_TYPE_U64 as u8, pair }
+            let keys = Keys::Pairs(Pair { value: datatype.size - 4, most: op == Op::Most });
+            let (op, element) = (b::FB_OP_MIN as u8, b::FB_TYPE_U64 as u8);
+            By::Kernel { op, element, keys: Some(keys) }
         }
-        (Class::Real, Op::Fold(op), Some(element)) => By::Own { op, element },
+        (Class::Real, Op::Fold(op), Some(element)) => match u32::from(op) {
+            b::FB_OP_MIN | b::FB_OP_MAX if !deposited => {
+                let most = u32::from(op) == b::FB_OP_MAX;
+                let keys = Some(Keys::Reals { element, most });
+                let of_keys = if element == fold::F32 { b::FB_TYPE_I32 } else { b::FB_TYPE_I64 };
+                By::Kernel { op, element: of_keys as u8, keys }
+            }
+            _ => By::Own { op, element },
+        },
         // Sums of complex numbers are sums of their parts.
         (Class::Complex, Op::Fold(op), Some(element)) if sums => By::Own { op, element },
         _ => By::Mpi,
@@ -107,7 +130,7 @@ impl By {
     /// way: not of floating point, nor where some MPI is wrong (docs/architecture.md).
     pub fn is_as_exact_as_mpi(self) -> bool {
         let (op, element) = match self {
-            Self::Kernel { pair: Some(_), .. } => return true,
+            Self::Kernel { keys: Some(keys), .. } => return matches!(keys, Keys::Pairs(_)),
             Self::Kernel { op, element, .. } | Self::Own { op, element } => (op, element),
             Self::Exact { .. } | Self::Mpi => return false,
         };
@@ -125,7 +148,7 @@ impl By {
     /// Bytes of an element, as it is sent. Keys take the place of pairs, with their holes.
     pub fn bytes(self, shape: Shape) -> usize {
         match self {
-            Self::Kernel { pair: Some(_), .. } => shape.extent.unsigned_abs(),
+            Self::Kernel { keys: Some(Keys::Pairs(_)), .. } => shape.extent.unsigned_abs(),
             _ => shape.size,
         }
     }
@@ -210,7 +233,7 @@ mod tests {
         };
         let (sum, product) = (fold(b::FB_OP_SUM), fold(b::FB_OP_PROD));
         let (op, i32) = (b::FB_OP_SUM as u8, b::FB_TYPE_I32 as u8);
-        assert_eq!(by(Class::CInteger, 4, sum), By::Kernel { op, element: i32, pair: None });
+        assert_eq!(by(Class::CInteger, 4, sum), By::Kernel { op, element: i32, keys: None });
         let scanned = who(Some(datatype(Class::CInteger, 4)), Some(sum), true, Sum::RankOrder);
         assert_eq!(scanned, Ok(By::Own { op, element: i32 }));
         assert!(matches!(by(Class::Byte, 1, fold(b::FB_OP_BXOR)), By::Kernel { .. }));
@@ -224,6 +247,17 @@ mod tests {
         assert_eq!(by(Class::WidePair, 12, Op::Least), By::Mpi);
         assert_eq!(who(Some(datatype(Class::Real, 8)), None, false, Sum::RankOrder), Ok(By::Mpi));
         assert_eq!(who(None, None, true, Sum::RankOrder), Ok(By::Mpi));
+    }
+
+    #[test]
+    fn minima_and_maxima_of_floating_point_are_those_of_integers() {
+        let most = fold(b::FB_OP_MAX);
+        let by = |size, scan| who(Some(datatype(Class::Real, size)), Some(most), scan, Sum::Auto);
+        let (op, element) = (b::FB_OP_MAX as u8, b::FB_TYPE_I64 as u8);
+        let keys = Some(Keys::Reals { element: fold::F64, most: true });
+        assert_eq!(by(8, false), Ok(By::Kernel { op, element, keys }));
+        assert_eq!(by(8, true), Ok(By::Own { op, element: fold::F64 }));
+        assert_eq!(by(16, false), Ok(By::Mpi));
     }
 
     #[test]
