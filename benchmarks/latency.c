@@ -25,11 +25,12 @@
  *
  * The one barrier that ends them is in there.
  *
- * MPI_SUM of int or, with --type double, of double; root 0. No answer is checked: that is what
- * mpi-tests are for. Sizes whose buffers take more than --memory on all ranks together are left
- * out, with a line on stderr.
+ * MPI_SUM of int, or --op of --type; root 0. No answer is checked: that is what mpi-tests are for.
+ * Sizes whose buffers take more than --memory on all ranks together are left out, with a line on
+ * stderr.
  */
 #include <mpi.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,13 +41,15 @@
 
 static long iterations = 1000, warmup = 200, stall = PATIENCE, memory = 2048;
 static const char *only = "allreduce";
-static const char *type_name = "int32";
+static const char *type_name = "int32", *op_name = "sum";
 static const char *size_list = "4,16,64,256,1024,1400,4096,16384,65536";
 
 static const struct option_spec options[] = {
     {"--collective", OPTION_TEXT, &only, "names, with commas between, or all (allreduce)"},
     {"--sizes", OPTION_TEXT, &size_list, "bytes, with commas between"},
-    {"--type", OPTION_TEXT, &type_name, "int32 or double (int32)"},
+    {"--type", OPTION_TEXT, &type_name,
+     "int32, int64, float, double, complex (of doubles) or longdouble (int32)"},
+    {"--op", OPTION_TEXT, &op_name, "sum, prod, max, band, or user: a sum by a function (sum)"},
     {"--iterations", OPTION_NUMBER, &iterations, "timed, of up to 8 KiB; fewer above (1000)"},
     {"--warmup", OPTION_NUMBER, &warmup, "untimed, likewise (200)"},
     {"--memory", OPTION_NUMBER, &memory, "MiB of all ranks' buffers, at most (2048)"},
@@ -56,17 +59,19 @@ static const struct option_spec options[] = {
 
 static char *from, *to;
 static int *counts, *displs;
-static MPI_Datatype type = MPI_INT;
-static int width = 4; /* bytes of it */
+static MPI_Datatype type;
+static int width;	/* bytes of it */
+static const void *one; /* of it, in the type's own way */
+static MPI_Op op;
 
 static void allreduce(int count)
 {
-	MPI_Allreduce(from, to, count, type, MPI_SUM, MPI_COMM_WORLD);
+	MPI_Allreduce(from, to, count, type, op, MPI_COMM_WORLD);
 }
 
 static void reduce(int count)
 {
-	MPI_Reduce(from, to, count, type, MPI_SUM, 0, MPI_COMM_WORLD);
+	MPI_Reduce(from, to, count, type, op, 0, MPI_COMM_WORLD);
 }
 
 static void bcast(int count)
@@ -103,24 +108,24 @@ static void scatter(int count)
 static void reduce_scatter(int count)
 {
 	(void)count;
-	MPI_Reduce_scatter(from, to, counts, type, MPI_SUM, MPI_COMM_WORLD);
+	MPI_Reduce_scatter(from, to, counts, type, op, MPI_COMM_WORLD);
 }
 
 static void reduce_scatter_block(int count)
 {
 	int each = count / world_size > 0 ? count / world_size : 1;
 
-	MPI_Reduce_scatter_block(from, to, each, type, MPI_SUM, MPI_COMM_WORLD);
+	MPI_Reduce_scatter_block(from, to, each, type, op, MPI_COMM_WORLD);
 }
 
 static void scan(int count)
 {
-	MPI_Scan(from, to, count, type, MPI_SUM, MPI_COMM_WORLD);
+	MPI_Scan(from, to, count, type, op, MPI_COMM_WORLD);
 }
 
 static void exscan(int count)
 {
-	MPI_Exscan(from, to, count, type, MPI_SUM, MPI_COMM_WORLD);
+	MPI_Exscan(from, to, count, type, op, MPI_COMM_WORLD);
 }
 
 static void alltoall(int count)
@@ -346,9 +351,9 @@ static void measure(int which, int bytes)
 	}
 	from = buffer(lengths[0], 1);
 	to = buffer(lengths[1], 0);
-	/* Numbers, whatever the type: not the slow kinds of them. */
-	for (long i = 0; type == MPI_DOUBLE && i + width <= lengths[0]; i += width)
-		*(double *)(from + i) = 1;
+	/* Not the slow kinds of numbers. */
+	for (long i = 0; i + width <= lengths[0]; i += width)
+		memcpy(from + i, one, (size_t)width);
 	time_calls(collectives[which].name, collectives[which].run, bytes);
 	free(from);
 	free(to);
@@ -356,12 +361,59 @@ static void measure(int which, int bytes)
 
 static void set_type(void)
 {
-	if (!strcmp(type_name, "double")) {
-		type = MPI_DOUBLE;
-		width = sizeof(double);
-	} else if (strcmp(type_name, "int32") != 0) {
-		fail("--type: there is no %s", type_name);
+	static const int32_t one_int32 = 1;
+	static const int64_t one_int64 = 1;
+	static const float one_float = 1;
+	static const double one_double = 1, one_complex[] = {1, 0};
+	static const long double one_longdouble = 1;
+	const struct {
+		const char *name;
+		MPI_Datatype type;
+		size_t width;
+		const void *one;
+	} types[] = {
+	    {"int32", MPI_INT32_T, sizeof(one_int32), &one_int32},
+	    {"int64", MPI_INT64_T, sizeof(one_int64), &one_int64},
+	    {"float", MPI_FLOAT, sizeof(one_float), &one_float},
+	    {"double", MPI_DOUBLE, sizeof(one_double), &one_double},
+	    {"complex", MPI_C_DOUBLE_COMPLEX, sizeof(one_complex), one_complex},
+	    {"longdouble", MPI_LONG_DOUBLE, sizeof(one_longdouble), &one_longdouble},
+	};
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
+		if (strcmp(type_name, types[i].name) != 0)
+			continue;
+		type = types[i].type;
+		width = (int)types[i].width;
+		one = types[i].one;
 	}
+	if (!width)
+		fail("--type: there is no %s", type_name);
+}
+
+static void add_doubles(void *in, void *inout, int *count, MPI_Datatype *datatype)
+{
+	(void)datatype;
+	for (int i = 0; i < *count; i++)
+		((double *)inout)[i] += ((double *)in)[i];
+}
+
+static void set_op(void)
+{
+	static const char *const names[] = {"sum", "prod", "max", "band"};
+	const MPI_Op ops[] = {MPI_SUM, MPI_PROD, MPI_MAX, MPI_BAND};
+
+	op = MPI_OP_NULL;
+	for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++)
+		if (!strcmp(op_name, names[i]))
+			op = ops[i];
+	if (!strcmp(op_name, "user")) {
+		if (strcmp(type_name, "double") != 0)
+			fail("--op user: it adds doubles");
+		MPI_Op_create(add_doubles, 1, &op);
+	}
+	if (op == MPI_OP_NULL)
+		fail("--op: there is no %s", op_name);
 }
 
 int main(int argc, char **argv)
@@ -371,6 +423,7 @@ int main(int argc, char **argv)
 	program_start("latency", &argc, &argv, options);
 	check_listed(only, collectives, COLLECTIVES, sizeof(*collectives));
 	set_type();
+	set_op();
 	n_sizes = parse_sizes(size_list, sizes);
 	for (int i = 0; i < n_sizes; i++)
 		if (sizes[i] % width)

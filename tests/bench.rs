@@ -205,6 +205,28 @@ fn the_floor_stands_beside_the_allreduce() {
     assert_no_lab();
 }
 
+#[test]
+fn types_and_ops_stand_beside_each_other() {
+    let _turn = turn();
+    let out = Scratch::new("bench-types");
+    let what = ["types", "--hosts", "2", "--sizes", "8,64", "--iterations", "10"];
+    let table = ok(&what, out.path());
+    let csv = Csv::read(&out.path().join("types.csv"));
+    let kinds: Vec<_> =
+        csv.column("type").into_iter().zip(csv.column("op")).zip(csv.column("bytes")).collect();
+    // Two sizes each, but for the two types of 16 bytes.
+    assert_eq!(kinds.len(), 2 * 13 - 2, "{kinds:?}");
+    for ((element, op), bytes) in kinds {
+        let row = format!("| {element} | {op} |");
+        assert!(table.contains(&row), "no {row:?} for {bytes} B in {table}");
+    }
+    assert!(csv.column("folded").iter().all(|folded| *folded == "1"), "{table}");
+    csv.assert_positive("ratio");
+    csv.assert_positive("to_int32_sum");
+    assert!(out.path().join("types.md").is_file());
+    assert_no_lab();
+}
+
 /// A directory with programs that take OSU's options and print what OSU's print, by means of ours.
 fn fake_osu() -> Scratch {
     let osu = Scratch::new("bench-osu-programs");
@@ -330,6 +352,7 @@ fn wrong_words_are_one_clear_line() {
             "/nonexistent/openmpi4/latency not found",
         ),
         (&["floor", "--hosts", "4"], "between 2 hosts"),
+        (&["types", "--hosts", "2", "--sizes", "12"], "not a multiple of 8"),
         (&["osu", "--osu-dir", "/nonexistent"], "/nonexistent is no directory"),
         (&["osu", "--osu-dir", "/sys/power"], "no osu_allreduce"),
         (&["osu", "--osu-dir", "/sys/power", "--programs", "osu_x"], "no program osu_x"),

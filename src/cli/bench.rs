@@ -19,6 +19,7 @@ mod pingpong;
 mod report;
 mod samples;
 mod setting;
+mod types;
 
 use std::process::ExitCode;
 
@@ -47,6 +48,7 @@ pub struct Args {
 enum Command {
     Floor(floor::Args),
     Osu(osu::Args),
+    Types(types::Args),
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
@@ -54,5 +56,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
         None => compare::run(args.compare),
         Some(Command::Floor(args)) => floor::run(args),
         Some(Command::Osu(args)) => osu::run(args),
+        Some(Command::Types(args)) => types::run(args),
     }
 }
