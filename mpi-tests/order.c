@@ -73,16 +73,6 @@ static int last_folded(const struct try *try)
 	return try->collective == EXSCAN ? try->team->rank : try->team->size;
 }
 
-static void complete(const struct try *try, MPI_Request *request)
-{
-	if (try->form == PERSISTENT)
-		MPI_Start(request);
-	if (try->form != BLOCKING)
-		MPI_Wait(request, MPI_STATUS_IGNORE);
-	if (try->form == PERSISTENT)
-		MPI_Request_free(request);
-}
-
 static void run(const struct try *try, struct random *random)
 {
 	static _Alignas(64) char mine[ROOM], all[MOST_RANKS * ROOM], want[ROOM], got[ROOM];
@@ -134,7 +124,7 @@ static void run(const struct try *try, struct random *random)
 	if (in_place)
 		memcpy(got, mine, whole * kind->extent);
 	issue(try->collective, try->form, false, &arguments, &request);
-	complete(try, &request);
+	issue_complete(try->form, &request);
 	n_calls++;
 	if (!receives || same(kind, got, want, count))
 		return;
@@ -180,18 +170,12 @@ static void run_all(const struct team *team, struct random *random)
 int main(int argc, char **argv)
 {
 	struct team teams[2];
-	MPI_Comm reversed;
 
 	program_start("order", &argc, &argv, options);
 	if (world_size > MOST_RANKS)
 		fail("at most %d ranks", MOST_RANKS);
 	kinds_make();
-	MPI_Comm_split(MPI_COMM_WORLD, 0, -world_rank, &reversed);
-	teams[0] = team_of(MPI_COMM_WORLD, "MPI_COMM_WORLD");
-	teams[1] = team_of(reversed, "all reversed");
-	for (int i = 0; i < 2; i++)
-		for (long j = 0; j < settle; j++)
-			MPI_Allreduce(&world_rank, &(int){0}, 1, MPI_INT, MPI_SUM, teams[i].comm);
+	teams_make_both(teams, settle);
 	for (long round = 0; round < rounds; round++) {
 		struct random random = random_start((uint64_t)seed, (uint64_t)round, 0);
 
@@ -201,9 +185,7 @@ int main(int argc, char **argv)
 		say("order: %lu answers are not the fold in rank order (on rank 0)", n_other);
 	say("order: all ok, %lu calls, %d ranks", n_calls, world_size);
 	kinds_free();
-	free(teams[0].world);
-	free(teams[1].world);
-	MPI_Comm_free(&reversed);
+	teams_free_both(teams);
 	MPI_Finalize();
 	return 0;
 }

@@ -198,12 +198,7 @@ static void run(const struct sum *call, MPI_Datatype type, size_t count)
 				      .comm = team->comm};
 
 	issue(call->collective, call->form, false, &arguments, &request);
-	if (call->form == PERSISTENT)
-		MPI_Start(&request);
-	if (call->form != BLOCKING)
-		MPI_Wait(&request, MPI_STATUS_IGNORE);
-	if (call->form == PERSISTENT)
-		MPI_Request_free(&request);
+	issue_complete(call->form, &request);
 	if (ranks_below(call))
 		check(call, to, before * kind->parts, mine * kind->parts);
 	free(from);
@@ -250,24 +245,16 @@ static void one(const struct team *teams, long number)
 int main(int argc, char **argv)
 {
 	struct team teams[2];
-	MPI_Comm reversed;
 
 	program_start("sums", &argc, &argv, options);
 	if (world_size > MOST_RANKS)
 		fail("at most %d ranks", MOST_RANKS);
-	MPI_Comm_split(MPI_COMM_WORLD, 0, -world_rank, &reversed);
-	teams[0] = team_of(MPI_COMM_WORLD, "MPI_COMM_WORLD");
-	teams[1] = team_of(reversed, "all reversed");
-	for (int i = 0; i < 2; i++)
-		for (long j = 0; j < settle; j++)
-			MPI_Allreduce(&world_rank, &(int){0}, 1, MPI_INT, MPI_SUM, teams[i].comm);
+	teams_make_both(teams, settle);
 	for (long call = first; call < first + calls; call++)
 		one(teams, call);
 	watch(PATIENCE, "the end");
 	say("sums: %ld calls ok, %d ranks", calls, world_size);
-	free(teams[0].world);
-	free(teams[1].world);
-	MPI_Comm_free(&reversed);
+	teams_free_both(teams);
 	MPI_Finalize();
 	return 0;
 }

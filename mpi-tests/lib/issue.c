@@ -121,3 +121,13 @@ int issue(enum collective collective, enum form form, bool large, const struct a
 		abort();
 	}
 }
+
+void issue_complete(enum form form, MPI_Request *request)
+{
+	if (form == PERSISTENT)
+		MPI_Start(request);
+	if (form != BLOCKING)
+		MPI_Wait(request, MPI_STATUS_IGNORE);
+	if (form == PERSISTENT)
+		MPI_Request_free(request);
+}

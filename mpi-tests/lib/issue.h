@@ -25,4 +25,7 @@ bool issue_has(enum form form, bool large);
 int issue(enum collective collective, enum form form, bool large, const struct arguments *arguments,
 	  MPI_Request *request);
 
+/* Does what is left of it: starts it if that is still to be done, and waits. */
+void issue_complete(enum form form, MPI_Request *request);
+
 #endif

@@ -81,15 +81,35 @@ void teams_free(struct team teams[TEAMS])
 	}
 }
 
+static void settle(const struct team *team, long calls, unsigned stall)
+{
+	for (long i = 0; i < calls; i++) {
+		int sum = -1;
+
+		watch(stall, "settling down on %s", team->name);
+		MPI_Allreduce(&team->rank, &sum, 1, MPI_INT, MPI_SUM, team->comm);
+		if (sum != team->size * (team->size - 1) / 2)
+			fail("wrong sum %d while settling down on %s", sum, team->name);
+	}
+}
+
 void teams_settle(const struct team teams[TEAMS], long calls, unsigned stall)
 {
 	for (int i = 0; i < TEAMS; i++)
-		for (long j = 0; j < calls; j++) {
-			int sum = -1;
+		settle(&teams[i], calls, stall);
+}
 
-			watch(stall, "settling down on %s", teams[i].name);
-			MPI_Allreduce(&teams[i].rank, &sum, 1, MPI_INT, MPI_SUM, teams[i].comm);
-			if (sum != teams[i].size * (teams[i].size - 1) / 2)
-				fail("wrong sum %d while settling down on %s", sum, teams[i].name);
-		}
+void teams_make_both(struct team both[2], long calls)
+{
+	both[0] = team_of(MPI_COMM_WORLD, "MPI_COMM_WORLD");
+	both[1] = split("all reversed", 0, -world_rank);
+	for (int i = 0; i < 2; i++)
+		settle(&both[i], calls, PATIENCE);
+}
+
+void teams_free_both(struct team both[2])
+{
+	free(both[0].world);
+	free(both[1].world);
+	MPI_Comm_free(&both[1].comm);
 }

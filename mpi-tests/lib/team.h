@@ -28,6 +28,10 @@ struct team {
 void teams_make(struct team teams[TEAMS]);
 void teams_free(struct team teams[TEAMS]);
 
+/* All ranks, in order and reversed, settled by so many calls each. */
+void teams_make_both(struct team both[2], long calls);
+void teams_free_both(struct team both[2]);
+
 /* A library may set itself up only after some calls on a communicator, and leave those to the real
  * MPI. So makes some on each, that every MPI answers right; `stall` is watch()'s, for each. */
 void teams_settle(const struct team teams[TEAMS], long calls, unsigned stall);

@@ -319,29 +319,34 @@ fn agents_change_while_the_old_ones_drain() {
     }
 }
 
-/// Nobody brings the agents back, and no rank may be one itself: what is slower than MPI goes to MPI.
-#[test]
-fn a_job_without_agents_returns_to_mpi() {
-    let _turn = turn();
-    let mut served = Served::new(HOSTS);
-    let (wanted, name) = (Scratch::new("wanted"), served.lab.name.clone());
-    let wait = format!(
-        "touch {}; while {FOLDBACK} status >/dev/null 2>&1; do sleep 0.05; done",
-        wanted.path().display()
-    );
-    let outcome = std::thread::scope(|scope| {
+/// What becomes of a job while whose ranks wait for it, in the midst of their collectives, `trouble` befalls its agents.
+fn amid_a_job(served: &mut Served, trouble: impl FnOnce(&mut Served)) -> Outcome {
+    let (wanted, done) = (Scratch::new("wanted"), Scratch::new("done"));
+    let [wanted, done] = [&wanted, &done].map(Scratch::path);
+    let (touch, test) = (wanted.display(), done.display());
+    let wait = format!("touch {touch}; until test -e {test}; do sleep 0.05; done");
+    let name = served.lab.name.clone();
+    std::thread::scope(|scope| {
         let job = scope.spawn(|| {
             Job::new(Mpi::Open, HOSTS)
                 .option(&["--name", &name, "--as-user", NOBODY])
                 .readable_by_all()
                 .run("orphan", &["--command", &wait, "--calls", "2500"])
         });
-        while !wanted.path().exists() && !job.is_finished() {
+        while !wanted.exists() && !job.is_finished() {
             std::thread::sleep(Duration::from_millis(20));
         }
-        served.end_agents();
+        trouble(served);
+        std::fs::write(done, "").expect("a file can be written");
         job.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    });
+    })
+}
+
+/// Nobody brings the agents back, and no rank may be one itself: what is slower than MPI goes to MPI.
+#[test]
+fn a_job_without_agents_returns_to_mpi() {
+    let _turn = turn();
+    let outcome = amid_a_job(&mut Served::new(HOSTS), Served::end_agents);
     outcome.assert_prints("orphan: OK");
     assert!(outcome.calls_for("group not set up yet") > 0, "{:#}", outcome.stats);
     assert!(outcome.calls("Allreduce", "fold") > 0, "{:#}", outcome.stats);
@@ -351,30 +356,9 @@ fn a_job_without_agents_returns_to_mpi() {
 #[test]
 fn a_job_outlives_an_upgrade_to_another_version() {
     let _turn = turn();
-    let mut served = Served::new(HOSTS);
-    let (wanted, others) = (Scratch::new("wanted"), Scratch::new("others"));
-    let wait = format!(
-        "touch {}; until test -e {}; do sleep 0.05; done",
-        wanted.path().display(),
-        others.path().display()
-    );
-    let name = served.lab.name.clone();
-    let outcome = std::thread::scope(|scope| {
-        let job = scope.spawn(|| {
-            Job::new(Mpi::Open, HOSTS)
-                .option(&["--name", &name, "--as-user", NOBODY])
-                .readable_by_all()
-                .run("orphan", &["--command", &wait, "--calls", "2500"])
-        });
-        while !wanted.path().exists() && !job.is_finished() {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+    let outcome = amid_a_job(&mut Served::new(HOSTS), |served| {
         served.end_agents();
-        for host in 0..HOSTS {
-            served.take_place_by_another_version(host);
-        }
-        std::fs::write(others.path(), "").expect("a file can be written");
-        job.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        (0..HOSTS).for_each(|host| served.take_place_by_another_version(host));
     });
     outcome.assert_prints("orphan: OK");
     outcome.assert_rescued();
