@@ -7,6 +7,7 @@
  * No time is ever asserted: a test that does not end is ended after --stall seconds.
  */
 #include <mpi.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@
 #include "pending.h"
 #include "program.h"
 
-enum { MESSAGE = 4 << 20, AHEAD = 1000, MANY = 100, TAG = 7 };
+enum { MESSAGE = 4 << 20, AHEAD = 1000, MANY = 100, TAG = 7, WORLD_OF_LETTERS = 26 };
 
 static long stall = PATIENCE, only = -1, idle, all;
 static char *outgoing, *incoming;
@@ -404,6 +405,78 @@ static void made_under_way(int kind)
 	}
 }
 
+/* Letters of ranks, one behind the other. */
+struct text {
+	int length;
+	char letters[WORLD_OF_LETTERS];
+};
+
+/* Does not commute, and whatever MPI lets an op of the program's do: it takes its time on one rank,
+ * and makes and frees ops and types. */
+static void concatenate(void *in, void *inout, int *count, MPI_Datatype *type)
+{
+	struct text *left = in, *right = inout;
+	MPI_Datatype copy;
+	MPI_Op another;
+
+	if (world_rank == world_size / 2)
+		sleep_ms(5);
+	MPI_Type_dup(*type, &copy);
+	MPI_Type_free(&copy);
+	MPI_Op_create(concatenate, 0, &another);
+	MPI_Op_free(&another);
+	for (int i = 0; i < *count; i++) {
+		struct text both = left[i];
+
+		memcpy(both.letters + both.length, right[i].letters, (size_t)right[i].length);
+		both.length += right[i].length;
+		right[i] = both;
+	}
+}
+
+static void expect_ranks(const struct text *text, int from, int count)
+{
+	expect(text->length, count, "letters");
+	for (int i = 0; i < count; i++)
+		expect(text->letters[i], 'a' + from + i, "a letter");
+}
+
+/* An op of the program's, on a type of its own with a gap, is called in the order of ranks. */
+static void own_op(int variant)
+{
+	int lengths[] = {1, WORLD_OF_LETTERS}, root = world_size - 1;
+	MPI_Aint places[] = {offsetof(struct text, length), offsetof(struct text, letters)};
+	MPI_Datatype types[] = {MPI_INT, MPI_CHAR}, packed, type;
+	struct text mine[2], all[2];
+	MPI_Op op;
+
+	(void)variant;
+	if (world_size > WORLD_OF_LETTERS)
+		return;
+	MPI_Type_create_struct(2, lengths, places, types, &packed);
+	MPI_Type_create_resized(packed, 0, sizeof(struct text), &type);
+	MPI_Type_commit(&type);
+	MPI_Op_create(concatenate, 0, &op);
+	for (int i = 0; i < 2; i++)
+		mine[i] = (struct text){.length = 1, .letters = {(char)('a' + world_rank)}};
+	for (int i = 0; i < 4; i++) {
+		MPI_Allreduce(mine, all, 2, type, op, MPI_COMM_WORLD);
+		expect_ranks(&all[0], 0, world_size);
+		expect_ranks(&all[1], 0, world_size);
+		MPI_Reduce(mine, all, 1, type, op, root, MPI_COMM_WORLD);
+		if (world_rank == root)
+			expect_ranks(&all[0], 0, world_size);
+		MPI_Scan(mine, all, 1, type, op, MPI_COMM_WORLD);
+		expect_ranks(&all[0], 0, world_rank + 1);
+		MPI_Exscan(mine, all, 1, type, op, MPI_COMM_WORLD);
+		if (world_rank)
+			expect_ranks(&all[0], 0, world_rank);
+	}
+	MPI_Op_free(&op);
+	MPI_Type_free(&type);
+	MPI_Type_free(&packed);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(int variant);
@@ -423,6 +496,7 @@ static const struct {
     {"overlapping communicators with", overlapping, PENDING_KINDS, pending_names},
     {"communicator freed under", freed_under_way, PENDING_KINDS, pending_names},
     {"communicators made under", made_under_way, PENDING_KINDS, pending_names},
+    {"an op that takes its time", own_op, 1, NULL},
 };
 
 static void run_all(void)
