@@ -51,6 +51,27 @@ if not any(host["kernel"]["contributions_folded"] for host in job["hosts"]):
 PYTHON
 done
 
+# The history of residuals of eight ranks of $1 on $2 hosts, a hash of all bits.
+history() {
+	mpi=$1 hosts=$2
+	shift 2
+	"$foldback" lab run --mpi "$mpi" --hosts "$hosts" --ranks-per-host $((8 / hosts)) --timeout 120 -x FOLDBACK_SUM=exact \
+		-x FOLDBACK_REPORT=off "$@" -- "target/mpi-tests/$mpi/cg" | sed -n 's/.* history \([0-9a-f]*\),.*/\1/p'
+}
+
+say "conjugate gradients by eight ranks, wherever they are: the history of residuals, a hash of all bits"
+printf '%-12s%5s  %-20s%s\n' MPI hosts "without foldback" "with exact sums" | tee "$out/history.txt"
+for mpi in openmpi4 openmpi5 mpich4 mpich5 intel; do
+	[ -x "target/mpi-tests/$mpi/cg" ] || continue
+	for hosts in 1 2 4 8; do
+		printf '%-12s%5s  %-20s%s\n' "$mpi" "$hosts" "$(history "$mpi" "$hosts" --off)" "$(history "$mpi" "$hosts")"
+	done
+done | tee -a "$out/history.txt"
+if [ "$(awk 'NR > 1 { print $4 }' "$out/history.txt" | sort -u | wc -l)" != 1 ]; then
+	echo "demo: the histories with exact sums differ: $out/history.txt" >&2
+	exit 1
+fi
+
 say "4-byte to 64 KiB Allreduce on four hosts, with and without foldback, in turns"
 "$foldback" bench --hosts 4 --collective allreduce --sizes 4,64,1024,4096,16384,65536 \
 	--repeats 3 --iterations 500 --out "$out"

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use crate::harness::{Job, Mpi, turn};
+use crate::programs::history;
 
 const ALL: &[&str] = &["Allreduce", "Reduce", "Bcast", "Barrier"];
 const ALL_BUT_BARRIER: &[&str] = &["Allreduce", "Reduce", "Bcast", "Scan", "Gather", "Scatter"];
@@ -82,6 +83,11 @@ fn sums(mpi: Mpi) {
     let outcome = job.run("sums", &["--calls", "100"]);
     outcome.assert_prints("sums: 100 calls ok");
     outcome.assert_folded(&["Allreduce", "Reduce"]);
+}
+
+/// A solver comes to the same bits by every MPI, wherever its ranks are.
+fn solver(mpi: Mpi) {
+    assert_eq!(history(mpi, HOSTS, ""), history(Mpi::Open, 1, "exact"));
 }
 
 /// Wrong calls end alike, with and without foldback.
@@ -166,6 +172,7 @@ macro_rules! families {
                 again(Mpi::$mpi);
                 order(Mpi::$mpi);
                 sums(Mpi::$mpi);
+                solver(Mpi::$mpi);
                 errors(Mpi::$mpi);
                 made_up_for(Mpi::$mpi);
                 odd(Mpi::$mpi);

@@ -202,21 +202,23 @@ fn sums_are_exact_where_that_is_asked_for() {
     assert_eq!(said.count(), 2, "once on each rank: {}", outcome.stderr);
 }
 
-/// Eight ranks, wherever they are: on one host nothing is folded, and who wants exact sums has them all the same.
+/// The history of residuals of a solver's run by eight ranks on so many hosts.
+pub fn history(mpi: Mpi, hosts: u32, sum: &str) -> String {
+    let job = Job::new(mpi, hosts).ranks_per_host(8 / hosts);
+    let outcome = job.env("FOLDBACK_SUM", sum).run("cg", &[]);
+    let said = outcome.stdout.split("history ").nth(1).and_then(|rest| rest.split(',').next());
+    let folded = outcome.calls("Allreduce", "fold");
+    assert_eq!(folded > 0, hosts > 1, "{:#}", outcome.stats);
+    said.expect("a history").to_owned()
+}
+
+/// Wherever they are: on one host nothing is folded, and who wants exact sums has them all the same.
 #[test]
 fn a_solver_has_one_history_on_any_number_of_hosts() {
     let _turn = turn();
-    let history = |hosts, sum: &str| {
-        let job = Job::new(Mpi::Open, hosts).ranks_per_host(8 / hosts);
-        let outcome = job.env("FOLDBACK_SUM", sum).run("cg", &[]);
-        let said = outcome.stdout.split("history ").nth(1).and_then(|rest| rest.split(',').next());
-        let folded = outcome.calls("Allreduce", "fold");
-        assert_eq!(folded > 0, hosts > 1, "{:#}", outcome.stats);
-        said.expect("a history").to_owned()
-    };
-    let one = history(8, "");
+    let one = history(Mpi::Open, 8, "");
     for (hosts, sum) in [(4, ""), (2, ""), (2, "exact"), (1, "exact")] {
-        assert_eq!(history(hosts, sum), one, "on {hosts} hosts, FOLDBACK_SUM={sum}");
+        assert_eq!(history(Mpi::Open, hosts, sum), one, "on {hosts} hosts, FOLDBACK_SUM={sum}");
     }
 }
 
