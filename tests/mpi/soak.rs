@@ -2,7 +2,7 @@
 //!
 //! `make soak HOURS=n`. In `make test-long`, for two minutes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -38,7 +38,7 @@ struct Usage {
     kib: u64,
     files: u64,
     threads: u64,
-    /// BPF maps, of all agents and groups.
+    /// BPF maps, of its agents and groups.
     maps: u64,
 }
 
@@ -53,15 +53,22 @@ impl Usage {
     }
 }
 
-/// The processes that run a program.
-fn ranks(program: &Path) -> Vec<i32> {
+/// The processes of which `are` is so, by their number and their directory.
+fn processes(are: impl Fn(i32, &Path) -> bool) -> Vec<i32> {
     let all = fs::read_dir("/proc").expect("processes").flatten();
-    all.filter(|entry| fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe == program))
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
+    all.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        are(pid, &entry.path()).then_some(pid)
+    })
+    .collect()
 }
 
-fn usage(ranks: &[i32]) -> Usage {
+/// The processes that run a program.
+fn ranks(program: &Path) -> Vec<i32> {
+    processes(|_, at| fs::read_link(at.join("exe")).is_ok_and(|exe| exe == program))
+}
+
+fn usage(served: &Served, ranks: &[i32]) -> Usage {
     let mut most = Usage::default();
     for rank in ranks {
         let of = |file: &str| format!("/proc/{rank}/{file}");
@@ -74,11 +81,31 @@ fn usage(ranks: &[i32]) -> Usage {
         let (kib, threads) = (number("VmRSS:"), number("Threads:"));
         most = most.max(Usage { kib, files, threads, maps: 0 });
     }
+    Usage { maps: maps(served, ranks), ..most }
+}
+
+/// The BPF maps that a process holds by its descriptors.
+fn maps_of(pid: i32) -> Vec<u64> {
+    let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+    let text = files.filter_map(|file| fs::read_to_string(file.path()).ok());
+    let number = |text: String| {
+        text.lines().find_map(|line| line.strip_prefix("map_id:")?.trim().parse().ok())
+    };
+    text.filter_map(number).collect()
+}
+
+/// The maps that there are but for those of others, whose tests may run beside this one: what nobody holds may have been
+/// ours.
+fn maps(served: &Served, ranks: &[i32]) -> u64 {
+    let agents = served.agents.iter().map(|agent| agent.id() as i32);
+    let own: Vec<_> = agents.chain(ranks.iter().copied()).collect();
+    let held = |pids: &[i32]| pids.iter().flat_map(|pid| maps_of(*pid)).collect::<BTreeSet<_>>();
+    let (mine, others) = (held(&own), held(&processes(|pid, _| !own.contains(&pid))));
     let mut list = Command::new("bpftool");
     let (list, _) = succeed(list.args(["map", "list"]), SOON);
     // A map is a line that begins with its number, and others.
-    let maps = list.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit())).count();
-    Usage { maps: maps as u64, ..most }
+    let numbers = list.lines().filter_map(|line| line.split_once(':')?.0.parse::<u64>().ok());
+    numbers.filter(|map| mine.contains(map) || !others.contains(map)).count() as u64
 }
 
 fn shell(command: &str) {
@@ -187,7 +214,7 @@ fn soak(mpi: Mpi, seconds: u64, seed: u64) {
                 continue;
             }
             *did.entry(trouble(&mut served, &ranks, &mut rng)).or_insert(0) += 1;
-            let (now, usage) = (begin.elapsed().as_secs(), usage(&ranks));
+            let (now, usage) = (begin.elapsed().as_secs(), usage(&served, &ranks));
             if now >= seconds / 4 && now < seconds / 2 {
                 early = early.max(usage);
             } else if now >= seconds * 3 / 4 {
