@@ -43,7 +43,7 @@ test: build ## every behaviour once; what CI runs (as root; 8 minutes)
 test-quick: build ## between edits: logic, simulation, packets, two small jobs (as root; a minute)
 	@scripts/test.sh quick
 
-test-long: build ## long streams and simulations, every fault: before a release (as root; 10 minutes)
+test-long: build ## long streams and simulations, every fault: before a release (as root; 50 minutes)
 	@scripts/test.sh long
 
 soak: build ## a job on each MPI under random faults, for HOURS in all, 1 if not said; SEED=n (as root)
