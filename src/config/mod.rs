@@ -48,8 +48,8 @@ pub(crate) struct Config {
     pub setup_timeout: Duration,
     /// How long the first frames may take to go round. `FOLDBACK_PROBE_TIMEOUT`, s.
     pub probe_timeout: Duration,
-    /// The network to use, as address/prefix length. `FOLDBACK_NET`.
-    pub network: Option<Network>,
+    /// The networks to use, the first preferred; none: all. `FOLDBACK_NET`.
+    pub networks: Vec<Network>,
 }
 
 /// Who chooses, `FOLDBACK_ROUTE`.
@@ -165,7 +165,7 @@ impl Default for Config {
             report: Report::Off,
             setup_timeout: Duration::from_secs(60),
             probe_timeout: Duration::from_secs(5),
-            network: None,
+            networks: vec![],
         }
     }
 }
@@ -274,6 +274,7 @@ mod tests {
             ("FOLDBACK_WINDOW", "65536"),
             ("FOLDBACK_NET", "10.0.0.0"),
             ("FOLDBACK_NET", "10.0.0.0/33"),
+            ("FOLDBACK_NET", "10.0.0.0/8,"),
             ("FOLDBACK_SETUP_TIMEOUT", "-1"),
             ("FOLDBACK_PROBE_TIMEOUT", "0"),
             ("FOLDBACK_HOOK", "sink"),
@@ -291,6 +292,14 @@ mod tests {
         let mut want = MAX_BYTES;
         want[Collective::Bcast as usize] = 9;
         assert_eq!(some, want);
+    }
+
+    #[test]
+    fn networks_are_in_the_order_in_which_they_are_named() {
+        let networks = read("FOLDBACK_NET", "10.1.0.0/16, 192.168.1.0/24").unwrap().networks;
+        let [first, second] = ["10.1.0.0/16", "192.168.1.0/24"].map(|text| text.parse().unwrap());
+        assert_eq!(networks, [first, second]);
+        assert_eq!(Config::default().networks, []);
     }
 
     #[test]

@@ -95,10 +95,14 @@ pub const SETTINGS: &[Setting] = &[
     Setting { name: "FOLDBACK_PROBE_TIMEOUT", form: "seconds, at least 1", reader: EachRank, default: "5",
         meaning: "seconds that the first frames may take to go round, before the group is left to MPI",
         parse: Some(|config, text| seconds(&mut config.probe_timeout, text)) },
-    Setting { name: "FOLDBACK_NET", form: "ADDRESS/LENGTH", reader: EachRank,
-        default: "the first that all hosts are in, that of the default route preferred",
-        meaning: "network to use, `ADDRESS/LENGTH`",
-        parse: Some(|config, text| { config.network = Some(text.parse().ok()?); Some(()) }) },
+    Setting { name: "FOLDBACK_NET", form: "ADDRESS/LENGTH, or several with commas between", reader: EachRank,
+        default: "all, that of the default route preferred",
+        meaning: "networks to use, `ADDRESS/LENGTH,…`: the first that all hosts are in, and the others where it fails in mid-run",
+        parse: Some(|config, text| {
+            let networks = text.split(',').map(|network| network.trim().parse());
+            config.networks = networks.collect::<Result<_, _>>().ok()?;
+            Some(())
+        }) },
     Setting { name: "FOLDBACK_AGENT_SOCKET", form: "a path, or @NAME", reader: EachRank, default: "`/run/foldback/agent.sock`",
         meaning: "the agent's socket: a path, or `@name` for an abstract one",
         parse: None },

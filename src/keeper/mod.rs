@@ -6,7 +6,8 @@
 //! sleeps in its socket, takes in what comes to this process by this way: so a rank is answered for while it
 //! computes, or sits in a receive of the MPI's.
 //!
-//! Where datagrams do not come through either, frames take a connection of TCP as well ([`streams`]).
+//! Where datagrams do not come through either, frames take a connection of TCP as well ([`streams`]), over whichever
+//! network that two hosts share leads from one to the other.
 //!
 //! A group may also have no programs at all (`FOLDBACK_HOOK=none`), which takes no privilege. Then a rank that
 //! waits receives for itself, since waking the keeper for every frame costs more than all else, and the
@@ -69,8 +70,9 @@ pub struct Keepers {
 pub struct Keeper {
     socket: UdpSocket,
     own: SocketAddrV4,
-    /// None: there are no ports, or files, for them.
-    streams: Option<Streams>,
+    /// Connections from its own address, and from others of this host; none from where there are no ports, or
+    /// files, for them.
+    streams: Vec<Streams>,
     seats: Mutex<HashMap<u64, Seated>>,
     /// How often ranks have looked into the socket.
     looks: AtomicU32,
@@ -78,8 +80,24 @@ pub struct Keeper {
 
 struct Seated {
     /// Where each member's keeper is.
-    peers: Vec<Option<SocketAddrV4>>,
+    peers: Vec<Option<Contact>>,
     seat: Weak<Seat>,
+}
+
+/// Where a member's keeper is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contact {
+    /// Its address in the group, for datagrams, and for connections from ours.
+    pub at: SocketAddrV4,
+    /// Its others, for connections: each with the address of this host in the same network.
+    pub elsewhere: Vec<(Ipv4Addr, SocketAddrV4)>,
+}
+
+impl Contact {
+    /// Whether that keeper is at `from`.
+    fn is(&self, from: SocketAddrV4) -> bool {
+        self.at == from || self.elsewhere.iter().any(|(_, at)| *at == from)
+    }
 }
 
 impl Keepers {
@@ -93,16 +111,17 @@ impl Keepers {
         !self.in_vain.load(Ordering::Relaxed)
     }
 
-    /// The keeper at `address`.
+    /// The keeper at `address`, which has connections from `elsewhere`, too, if it is not there yet: the first group
+    /// is mostly that of all ranks.
     ///
     /// # Errors
     /// What the system says: the address is not ours, too many open files, no thread to be had.
-    pub fn at(&self, address: Ipv4Addr) -> io::Result<Arc<Keeper>> {
+    pub fn at(&self, address: Ipv4Addr, elsewhere: &[Ipv4Addr]) -> io::Result<Arc<Keeper>> {
         let mut keepers = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(keeper) = keepers.get(&address) {
             return Ok(Arc::clone(keeper));
         }
-        let keeper = Arc::new(Keeper::new(address)?);
+        let keeper = Arc::new(Keeper::new(address, elsewhere)?);
         // The program's signals are for its own threads.
         let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).ok();
         let at_work = Arc::clone(&keeper);
@@ -118,8 +137,10 @@ impl Keepers {
 }
 
 impl Keeper {
-    fn new(address: Ipv4Addr) -> io::Result<Self> {
+    fn new(address: Ipv4Addr, elsewhere: &[Ipv4Addr]) -> io::Result<Self> {
         let (socket, own, streams) = sockets(address)?;
+        let others = elsewhere.iter().map(|other| Streams::at(SocketAddrV4::new(*other, 0)));
+        let streams = streams.into_iter().chain(others.flatten()).collect();
         sockopt::set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER)?;
         socket.set_nonblocking(true)?;
         Ok(Self { socket, own, streams, seats: Mutex::default(), looks: AtomicU32::new(0) })
@@ -128,6 +149,11 @@ impl Keeper {
     /// The port of its socket, which peers are to be told.
     pub fn port(&self) -> u16 {
         self.own.port()
+    }
+
+    /// Where else it takes connections, which peers are to be told.
+    pub fn elsewhere(&self) -> Vec<SocketAddrV4> {
+        self.streams.iter().map(Streams::own).filter(|at| at.ip() != self.own.ip()).collect()
     }
 
     fn seats(&self) -> MutexGuard<'_, HashMap<u64, Seated>> {
@@ -139,7 +165,7 @@ impl Keeper {
     pub fn seat(
         self: &Arc<Self>,
         identity: &Identity,
-        peers: Vec<Option<SocketAddrV4>>,
+        peers: Vec<Option<Contact>>,
         memory: Mapped,
     ) -> Arc<Seat> {
         let way = Peers::new(self, identity, peers.clone());
@@ -155,15 +181,15 @@ impl Keeper {
     fn find(&self, frame: &fb_frame, from: SocketAddrV4) -> Option<Arc<Seat>> {
         let seats = self.seats();
         let seated = seats.get(&frame.token)?;
-        let named = seated.peers.get(usize::from(frame.source)).copied().flatten();
-        if named == Some(from) { seated.seat.upgrade() } else { None }
+        let named = seated.peers.get(usize::from(frame.source))?.as_ref()?;
+        if named.is(from) { seated.seat.upgrade() } else { None }
     }
 
     /// Whether a group has a member's keeper there.
     fn knows(&self, peer: SocketAddrV4) -> bool {
         let seats = self.seats();
         let live = seats.values().filter(|seated| seated.seat.strong_count() > 0);
-        live.flat_map(|seated| &seated.peers).flatten().any(|known| *known == peer)
+        live.flat_map(|seated| &seated.peers).flatten().any(|known| known.is(peer))
     }
 
     /// Takes in what comes, as long as the process lives.
@@ -187,8 +213,28 @@ impl Keeper {
     }
 
     fn accept(&self) -> io::Result<()> {
-        let streams = self.streams.as_ref();
-        streams.map_or(Ok(()), |streams| streams.accept(|peer| self.knows(peer)))
+        self.streams.iter().try_for_each(|streams| streams.accept(|peer| self.knows(peer)))
+    }
+
+    /// Sends a frame to a keeper by the first connection that takes it, if there is one; `needed`: or makes
+    /// connections, which takes a while.
+    fn stream(&self, to: &Contact, datagram: &[u8], needed: bool) {
+        let mut made = false;
+        let home = std::iter::once((self.own.ip(), &to.at));
+        for (own, at) in home.chain(to.elsewhere.iter().map(|(own, at)| (own, at))) {
+            let Some(streams) = self.streams.iter().find(|streams| streams.own().ip() == own)
+            else {
+                continue;
+            };
+            let sent = streams.send(*at, datagram, needed);
+            made |= sent.made;
+            if sent.taken {
+                break;
+            }
+        }
+        if made {
+            self.wake();
+        }
     }
 
     /// Until something has come.
@@ -214,7 +260,7 @@ impl Keeper {
 
     /// Takes in what has come, or a good deal of it.
     fn take_in(&self) -> io::Result<()> {
-        if let Some(streams) = self.streams.as_ref().filter(|streams| !streams.is_empty()) {
+        for streams in self.streams.iter().filter(|streams| !streams.is_empty()) {
             streams.receive(|frame, payload, from| {
                 if let Some(seat) = self.find(frame, from) {
                     seat.take_in(frame, payload);

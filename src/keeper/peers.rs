@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::deputy::Datagrams;
-use super::{FRAME, Keeper, MOST};
+use super::{Contact, FRAME, Keeper, MOST};
 use crate::bindings as b;
 use crate::wire::{Identity, sealed};
 
@@ -37,7 +37,7 @@ pub struct Peers {
 
 /// Times are in milliseconds since `begin`, and not 0.
 struct Peer {
-    at: SocketAddrV4,
+    contact: Contact,
     /// When it last answered; when it was first asked after that, and last.
     answered: AtomicU64,
     asked: AtomicU64,
@@ -51,16 +51,16 @@ impl Peers {
     pub(super) fn new(
         keeper: &Arc<Keeper>,
         identity: &Identity,
-        peers: Vec<Option<SocketAddrV4>>,
+        peers: Vec<Option<Contact>>,
     ) -> Self {
-        let peer = |at| Peer {
-            at,
+        let peer = |contact| Peer {
+            contact,
             answered: AtomicU64::default(),
             asked: AtomicU64::default(),
             asked_last: AtomicU64::default(),
             silent: AtomicBool::default(),
         };
-        let peers = peers.into_iter().map(|at| at.map(peer)).collect();
+        let peers = peers.into_iter().map(|contact| contact.map(peer)).collect();
         let (token, me) = (identity.token, identity.me);
         Self { keeper: Arc::clone(keeper), token, me, peers, begin: Instant::now() }
     }
@@ -88,14 +88,14 @@ impl Peers {
 
     fn ask(&self, peer: &Peer, now: u64) {
         peer.asked_last.store(now, Ordering::Relaxed);
-        self.say(peer.at, ASKS);
+        self.say(peer.contact.at, ASKS);
     }
 
     /// A HELLO has come in a datagram.
     pub(super) fn heard(&self, hello: &b::fb_frame) {
         let Some(peer) = self.peer(hello.source) else { return };
         if hello.seq == ASKS {
-            self.say(peer.at, ANSWERS);
+            self.say(peer.contact.at, ANSWERS);
         } else {
             peer.answered.store(self.now(), Ordering::Relaxed);
             peer.silent.store(false, Ordering::Relaxed);
@@ -121,8 +121,8 @@ fn warn(peer: SocketAddrV4) {
     static WARNED: AtomicBool = AtomicBool::new(false);
     if !WARNED.swap(true, Ordering::Relaxed) {
         log::warn!(
-            "{} does not answer datagrams: sending by TCP too, which is slower. Is UDP filtered, or the process \
-             stopped?",
+            "{} does not answer datagrams: sending by TCP too, over any network there is, which is slower. Is UDP \
+             filtered, the network down, or the process stopped?",
             peer.ip()
         );
     }
@@ -136,8 +136,7 @@ impl Datagrams for Peers {
         datagram[..FRAME].copy_from_slice(bytes_of(frame));
         datagram[FRAME..bytes].copy_from_slice(payload);
         // A failure is a lost frame, which is legal. Who would block waits for no one.
-        let _ = self.keeper.socket.send_to(&datagram[..bytes], peer.at);
-        let Some(streams) = &self.keeper.streams else { return };
+        let _ = self.keeper.socket.send_to(&datagram[..bytes], peer.contact.at);
         let needed = peer.silent.load(Ordering::Relaxed);
         if needed {
             let now = self.now();
@@ -145,8 +144,8 @@ impl Datagrams for Peers {
                 self.ask(peer, now);
             }
         }
-        if (needed || !streams.is_empty()) && streams.send(peer.at, &datagram[..bytes], needed) {
-            self.keeper.wake();
+        if needed || self.keeper.streams.iter().any(|streams| !streams.is_empty()) {
+            self.keeper.stream(&peer.contact, &datagram[..bytes], needed);
         }
     }
 
@@ -165,7 +164,7 @@ impl Datagrams for Peers {
             if asked <= answered {
                 peer.asked.store(now.max(answered + 1), Ordering::Relaxed);
             } else if now > asked + SILENT.as_millis() as u64 {
-                warn(peer.at);
+                warn(peer.contact.at);
                 peer.silent.store(true, Ordering::Relaxed);
             }
             self.ask(peer, now);

@@ -4,6 +4,10 @@
 //! connection at most between two keepers, whoever accepts one knows whose it is, as with datagrams, and no
 //! other user can have made it (the port is shared by SO_REUSEPORT, which is for sockets of one user).
 //!
+//! A host may have other addresses, in networks that it shares with the other's. From each there may be a connection,
+//! too: the network of the group may be down while the MPI's own is not. What is not acknowledged for some time ends a
+//! connection, so that frames do not go on into one that leads nowhere.
+//!
 //! What goes over it are the datagrams, one behind the other: a frame tells how long it is. A frame that would
 //! have to wait is dropped; the protocol asks again.
 
@@ -25,6 +29,8 @@ use crate::bindings::{FB_CHUNK_BYTES, FB_WIRE_MAGIC, fb_frame};
 
 /// A connection that nobody here has had need of for so long is closed.
 const IDLE: Duration = Duration::from_secs(30);
+/// A connection whose peer's system acknowledges nothing for so long is closed.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
 /// Bytes that are read at once, and times that this is done: a rank has its own call to see to.
 const INBOX: usize = 64 << 10;
 const READS: usize = 4;
@@ -38,6 +44,15 @@ pub(super) struct Streams {
     all: Mutex<HashMap<SocketAddrV4, Arc<Stream>>>,
     /// How many, to be looked at without the lock.
     count: AtomicUsize,
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sent {
+    /// A connection was begun for it.
+    pub(super) made: bool,
+    /// The system has it.
+    pub(super) taken: bool,
 }
 
 /// A connection with another keeper.
@@ -66,6 +81,7 @@ fn bound(own: SocketAddrV4) -> io::Result<std::os::fd::OwnedFd> {
     // What is left on its way at the end is of no use, and the pair of ports may be needed again at once.
     setsockopt(&fd, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
     setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
+    setsockopt(&fd, sockopt::TcpUserTimeout, &(UNACKNOWLEDGED.as_millis() as u32))?;
     bind(fd.as_raw_fd(), &SockaddrIn::from(own))?;
     Ok(fd)
 }
@@ -107,8 +123,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends a frame, or none of it. An error ends the connection.
-    fn send(&self, datagram: &[u8], needed: bool) -> io::Result<()> {
+    /// Sends a frame, or none of it, and says whether it has. An error ends the connection.
+    fn send(&self, datagram: &[u8], needed: bool) -> io::Result<bool> {
         let mut outbox = lock(&self.outbox);
         let (rest, last) = &mut *outbox;
         if needed {
@@ -123,13 +139,14 @@ impl Stream {
             let sent = write(rest)?;
             rest.drain(..sent);
         }
-        if rest.is_empty() {
-            let sent = write(datagram)?;
-            if sent > 0 {
-                rest.extend(&datagram[sent..]);
-            }
+        if !rest.is_empty() {
+            return Ok(false);
         }
-        Ok(())
+        let sent = write(datagram)?;
+        if sent > 0 {
+            rest.extend(&datagram[sent..]);
+        }
+        Ok(sent > 0)
     }
 
     fn is_idle(&self) -> bool {
@@ -144,7 +161,7 @@ impl AsFd for Stream {
 }
 
 impl Streams {
-    /// Listens at `own`.
+    /// Listens at `own`; port 0: at one that is free.
     ///
     /// # Errors
     /// What the system says: the port is taken, too many open files.
@@ -152,7 +169,13 @@ impl Streams {
         let fd = bound(own)?;
         listen(&fd, Backlog::new(BACKLOG)?)?;
         let listener = TcpListener::from(fd);
+        let own = SocketAddrV4::new(*own.ip(), listener.local_addr()?.port());
         Ok(Self { own, listener, all: Mutex::default(), count: AtomicUsize::new(0) })
+    }
+
+    /// Where it listens, and connects from.
+    pub(super) fn own(&self) -> SocketAddrV4 {
+        self.own
     }
 
     pub(super) fn listener(&self) -> BorrowedFd<'_> {
@@ -219,24 +242,24 @@ impl Streams {
         }
     }
 
-    /// Sends a frame to a keeper, if there is a connection; `needed`: or makes one, which takes a while. Says
-    /// whether it has made one.
-    pub(super) fn send(&self, to: SocketAddrV4, datagram: &[u8], needed: bool) -> bool {
+    /// Sends a frame to a keeper, if there is a connection; `needed`: or makes one, which takes a while.
+    pub(super) fn send(&self, to: SocketAddrV4, datagram: &[u8], needed: bool) -> Sent {
         debug_assert!(datagram.len() <= MOST);
         let there = lock(&self.all).get(&to).cloned();
         let (stream, made) = match there {
             Some(stream) => (stream, false),
-            None if !needed => return false,
+            None if !needed => return Sent::default(),
             None => match self.connect(to) {
                 Ok(stream) => (stream, true),
                 // Its own may be on the way here.
-                Err(_) => return false,
+                Err(_) => return Sent::default(),
             },
         };
-        if stream.send(datagram, needed).is_err() {
+        let taken = stream.send(datagram, needed);
+        if taken.is_err() {
             self.remove(&stream);
         }
-        made
+        Sent { made, taken: taken.unwrap_or(false) }
     }
 
     fn connect(&self, to: SocketAddrV4) -> io::Result<Arc<Stream>> {
@@ -301,7 +324,8 @@ mod tests {
         assert!(taken.iter().all(|(seq, data)| *data == payload(*seq)));
         // The other way, by the same connection.
         let back = frame(1, &[7; 8]);
-        let taken = take(&one, 1, || assert!(!other.send(one.own, &back, true), "one is enough"));
+        let taken =
+            take(&one, 1, || assert!(!other.send(one.own, &back, true).made, "one is enough"));
         assert_eq!(taken[0], (1, vec![7; 8]));
     }
 
@@ -311,7 +335,7 @@ mod tests {
             let (one, other) = (at(1), at(2));
             let word = frame(1, &[]);
             let made = [one.send(other.own, &word, true), other.send(one.own, &word, true)];
-            assert!(made.iter().any(|made| *made), "{made:?}");
+            assert!(made.iter().any(|sent| sent.made), "{made:?}");
             // Whoever does not accept the other's has none of its own.
             let both = || {
                 one.send(other.own, &word, true);

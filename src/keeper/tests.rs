@@ -75,6 +75,10 @@ struct Members {
     peers: Vec<SocketAddrV4>,
 }
 
+fn home(at: SocketAddrV4) -> Contact {
+    Contact { at, elsewhere: vec![] }
+}
+
 fn address(member: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, 1 + member)
 }
@@ -82,7 +86,7 @@ fn address(member: u8) -> Ipv4Addr {
 /// `ways` makes the ways out of a member of the second one.
 fn members_by(count: u8, ways: impl Fn(Arc<Seat>) -> Ways<Nowhere, Mapped, Peers>) -> Members {
     let keepers = Keepers::default();
-    let at = |member| keepers.at(address(member)).unwrap();
+    let at = |member| keepers.at(address(member), &[]).unwrap();
     let peers: Vec<_> =
         (0..count).map(|member| SocketAddrV4::new(address(member), at(member).port())).collect();
     let (mut wires, mut seats) = (Vec::new(), Vec::new());
@@ -90,7 +94,7 @@ fn members_by(count: u8, ways: impl Fn(Arc<Seat>) -> Ways<Nowhere, Mapped, Peers
         let chunk_bytes = FB_CHUNK_BYTES as u16;
         let identity = Identity { token: TOKEN, members: count, me, chunk_bytes };
         let others = peers.iter().enumerate();
-        let others = others.map(|(member, at)| (member != usize::from(me)).then_some(*at));
+        let others = others.map(|(member, at)| (member != usize::from(me)).then(|| home(*at)));
         let memory = Mapped::own(WINDOW).unwrap();
         let seat = at(me).seat(&identity, others.collect(), memory.clone());
         seats.push(Arc::clone(&seat));
@@ -157,7 +161,7 @@ fn collectives_go_where_there_are_no_programs() {
 #[test]
 fn a_rank_that_waits_receives_for_itself() {
     let mut members = members_by(2, Ways::without_programs);
-    let keeper = members.keepers.at(address(0)).unwrap();
+    let keeper = members.keepers.at(address(0), &[]).unwrap();
     let before = keeper.looks.load(Ordering::Relaxed);
     members.wires[0].fabric.take_in();
     assert_ne!(keeper.looks.load(Ordering::Relaxed), before);
@@ -214,7 +218,7 @@ fn a_stranger_is_not_listened_to() {
 #[test]
 fn a_group_that_is_gone_has_no_seat() {
     let members = members(2);
-    let keeper = members.keepers.at(address(0)).unwrap();
+    let keeper = members.keepers.at(address(0), &[]).unwrap();
     assert_eq!(keeper.seats().values().filter(|seated| seated.seat.strong_count() > 0).count(), 1);
     drop((members.wires, members.seats));
     assert_eq!(keeper.seats().values().filter(|seated| seated.seat.strong_count() > 0).count(), 0);
@@ -223,10 +227,10 @@ fn a_group_that_is_gone_has_no_seat() {
 #[test]
 fn an_address_has_one_keeper() {
     let keepers = Keepers::default();
-    let first = keepers.at(Ipv4Addr::LOCALHOST).unwrap();
-    assert!(Arc::ptr_eq(&first, &keepers.at(Ipv4Addr::LOCALHOST).unwrap()));
-    assert!(!Arc::ptr_eq(&first, &keepers.at(Ipv4Addr::new(127, 0, 0, 2)).unwrap()));
-    assert!(keepers.at(Ipv4Addr::new(192, 0, 2, 1)).is_err(), "not ours");
+    let first = keepers.at(Ipv4Addr::LOCALHOST, &[]).unwrap();
+    assert!(Arc::ptr_eq(&first, &keepers.at(Ipv4Addr::LOCALHOST, &[]).unwrap()));
+    assert!(!Arc::ptr_eq(&first, &keepers.at(Ipv4Addr::new(127, 0, 0, 2), &[]).unwrap()));
+    assert!(keepers.at(Ipv4Addr::new(192, 0, 2, 1), &[]).is_err(), "not ours");
 }
 
 /// Its rank does nothing meanwhile.
@@ -242,22 +246,22 @@ fn whoever_is_late_is_not_taken_for_silent() {
     assert_eq!(members.seats[0].out().known(1), (true, false));
 }
 
-#[test]
-fn whoever_does_not_answer_datagrams_gets_frames_by_a_connection() {
-    // Nobody reads the datagrams that come here.
-    let (filtered, at, streams) = sockets(address(1)).unwrap();
-    let streams = streams.unwrap();
-    let keeper = Keepers::default().at(address(0)).unwrap();
+/// A peer that answers no datagrams takes the connections of `streams`.
+fn goes_by_a_connection(contact: Contact, streams: &Streams) {
+    let to = address(0);
+    let elsewhere: Vec<_> = contact.elsewhere.iter().map(|(own, _)| *own).collect();
+    let keeper = Keepers::default().at(to, &elsewhere).unwrap();
+    let own = keeper.elsewhere().pop().unwrap_or(SocketAddrV4::new(to, keeper.port()));
     let chunk_bytes = FB_CHUNK_BYTES as u16;
     let identity = Identity { token: TOKEN, members: 2, me: 0, chunk_bytes };
-    let seat = keeper.seat(&identity, vec![None, Some(at)], Mapped::own(WINDOW).unwrap());
+    let seat = keeper.seat(&identity, vec![None, Some(contact)], Mapped::own(WINDOW).unwrap());
     let pull = frame(b::FB_KIND_PULL, fb_frame { seq: 7, target: 1, ..Default::default() });
     let (begin, mut came) = (Instant::now(), None);
     while came.is_none() {
         assert!(begin.elapsed() < MOST);
         seat.by_all_means();
         seat.let_out(1, &pull, &[]);
-        streams.accept(|peer| peer == SocketAddrV4::new(address(0), keeper.port())).unwrap();
+        streams.accept(|peer| peer == own).unwrap();
         streams.receive(|frame, _, _| came = Some(frame.seq));
         thread::yield_now();
     }
@@ -269,10 +273,24 @@ fn whoever_does_not_answer_datagrams_gets_frames_by_a_connection() {
     );
     while seat.counters().deposited == 0 {
         assert!(begin.elapsed() < MOST, "{:?}", seat.counters());
-        streams.send(SocketAddrV4::new(address(0), keeper.port()), bytes(&cast), false);
+        streams.send(own, bytes(&cast), false);
         thread::yield_now();
     }
-    drop(filtered);
+}
+
+#[test]
+fn whoever_does_not_answer_datagrams_gets_frames_by_a_connection() {
+    let (_filtered, at, streams) = sockets(address(1)).unwrap();
+    goes_by_a_connection(home(at), &streams.unwrap());
+}
+
+#[test]
+fn whoever_is_not_reached_at_home_is_reached_elsewhere() {
+    let (_filtered, at, _) = sockets(address(1)).unwrap();
+    let other = |host| Ipv4Addr::new(127, 1, 0, host);
+    let streams = Streams::at(SocketAddrV4::new(other(2), 0)).unwrap();
+    let elsewhere = vec![(other(1), streams.own())];
+    goes_by_a_connection(Contact { at, elsewhere }, &streams);
 }
 
 /// Counts the frames that it is to send.

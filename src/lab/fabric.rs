@@ -139,41 +139,55 @@ fn prepare_host(lab: &Lab, host: &str) -> Result<()> {
 
 /// Commands for `ip -batch`, run in the fabric's namespace.
 fn fabric_batch(lab: &Lab) -> String {
-    let mtu = lab.settings.mtu;
     let mut batch = String::from("link set lo up\n");
+    (0..lab.networks()).for_each(|network| network_batch(lab, network, &mut batch));
+    batch
+}
+
+/// Those of one network: a bridge, with a port for each host.
+fn network_batch(lab: &Lab, network: usize, batch: &mut String) {
+    let mtu = lab.settings.mtu;
     // No spanning tree: ports would stay silent for 30 s. No multicast snooping: it sends queries.
     // The highest MTU from the start, or the bridge follows its smallest port.
     let _ = writeln!(
         batch,
-        "link add br0 address {} mtu {mtu} type bridge stp_state 0 forward_delay 0 mcast_snooping 0",
-        mac(0xff, 0xff)
+        "link add br{network} address {} mtu {mtu} type bridge stp_state 0 forward_delay 0 mcast_snooping 0",
+        mac(0xff, 0xff - network)
     );
     for (index, host) in lab.host_names().enumerate() {
-        let (pin, number) = (lab.host_pin(&host), LF_FIRST_PORT as usize + index);
+        // Faults go by the index of a port of the first network.
+        let (port, number) = match network {
+            0 => (format!("p{index}"), format!("index {}", LF_FIRST_PORT as usize + index)),
+            _ => (format!("p{index}n{network}"), String::new()),
+        };
         let _ = writeln!(
             batch,
-            "link add p{index} index {number} address {} mtu {mtu} type veth \
-             peer name eth0 address {} mtu {mtu} netns {}",
-            mac(1, index),
-            mac(0, index),
-            pin.display()
+            "link add {port} {number} address {} mtu {mtu} type veth \
+             peer name eth{network} address {} mtu {mtu} netns {}",
+            mac(2 * network + 1, index),
+            mac(2 * network, index),
+            lab.host_pin(&host).display()
         );
-        let _ = writeln!(batch, "link set p{index} master br0 up");
+        let _ = writeln!(batch, "link set {port} master br{network} up");
     }
-    batch.push_str("link set br0 up\n");
-    batch
+    let _ = writeln!(batch, "link set br{network} up");
 }
 
 fn configure_host(lab: &Lab, index: usize) -> Result<()> {
-    let mut batch = format!(
-        "link set lo up\naddr add {}/24 brd + dev eth0\nlink set eth0 up\n",
-        Lab::address(index)
-    );
-    // All network namespaces share the kernel's table of neighbours, which is too small for what 64
-    // hosts may learn of each other; permanent entries are not limited.
-    for other in (0..lab.hosts).filter(|other| *other != index) {
-        let (address, mac) = (Lab::address(other), mac(0, other));
-        let _ = writeln!(batch, "neigh add {address} lladdr {mac} dev eth0 nud permanent");
+    let mut batch = String::from("link set lo up\n");
+    for network in 0..lab.networks() {
+        let _ = writeln!(
+            batch,
+            "addr add {}/24 brd + dev eth{network}\nlink set eth{network} up",
+            Lab::address(network, index)
+        );
+        // All network namespaces share the kernel's table of neighbours, which is too small for what 64
+        // hosts may learn of each other; permanent entries are not limited.
+        for other in (0..lab.hosts).filter(|other| *other != index) {
+            let (address, mac) = (Lab::address(network, other), mac(2 * network, other));
+            let _ =
+                writeln!(batch, "neigh add {address} lladdr {mac} dev eth{network} nud permanent");
+        }
     }
     tool::run("ip", &["-batch", "-"], &batch)
 }
@@ -206,7 +220,7 @@ fn mac(kind: usize, index: usize) -> String {
 fn hosts_file(lab: &Lab) -> String {
     let mut text = String::from("127.0.0.1 localhost\n");
     for (index, host) in lab.host_names().enumerate() {
-        let _ = writeln!(text, "{} {host}", Lab::address(index));
+        let _ = writeln!(text, "{} {host}", Lab::address(0, index));
     }
     text
 }

@@ -55,9 +55,14 @@ impl Lab {
         (0..self.hosts).map(Self::host)
     }
 
-    /// The address of a host. Labs may all use the same ones: no two share a network.
-    pub fn address(index: usize) -> String {
-        format!("10.77.0.{}", index + 1)
+    /// How many networks join all hosts.
+    pub fn networks(&self) -> usize {
+        self.settings.networks.into()
+    }
+
+    /// The address of a host in one of them. Labs may all use the same ones: no two share a network.
+    pub fn address(network: usize, index: usize) -> String {
+        format!("10.77.{network}.{}", index + 1)
     }
 
     /// The directory of a host.

@@ -18,7 +18,13 @@ pub struct Settings {
           value_parser = clap::value_parser!(u32).range(576..=9000))]
     pub mtu: u32,
 
-    /// Speed of every link, in each direction, such as 1gbit [default: as fast as it goes]
+    /// Networks that join all hosts: MPI uses the first, eth0; the others are eth1 at 10.77.1.N, ...
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u8).range(1..=4))]
+    #[serde(default = "one")]
+    pub networks: u8,
+
+    /// Speed of every link of eth0, in each direction, such as 1gbit [default: as fast as it goes]
     #[arg(long)]
     pub rate: Option<Rate>,
 
@@ -31,7 +37,11 @@ pub struct Settings {
     pub seed: u64,
 }
 
-/// What befalls frames.
+fn one() -> u8 {
+    1
+}
+
+/// What befalls frames on eth0.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Faults {
     /// Share of frames that are lost, such as 1%
@@ -63,7 +73,7 @@ pub struct Faults {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { mtu: 1500, rate: None, faults: Faults::default(), seed: 1 }
+        Self { mtu: 1500, networks: 1, rate: None, faults: Faults::default(), seed: 1 }
     }
 }
 
@@ -104,6 +114,9 @@ impl fmt::Display for Faults {
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "mtu {}", self.mtu)?;
+        if self.networks > 1 {
+            write!(f, ", {} networks", self.networks)?;
+        }
         if let Some(rate) = &self.rate {
             write!(f, ", rate {}", rate.text)?;
         }
@@ -257,5 +270,7 @@ mod tests {
         assert_eq!(settings.to_string(), "mtu 1500, loss 1%, faults on all, seed 1");
         settings.faults.faults_above = 1000;
         assert!(settings.to_string().contains("faults on all above 1000 bytes"));
+        settings.networks = 2;
+        assert!(settings.to_string().starts_with("mtu 1500, 2 networks, loss"));
     }
 }

@@ -36,7 +36,7 @@ pub fn of(lab: Lab) -> Result<Status> {
             Ok(data) => processes::in_namespaces(&[(data.dev(), data.ino())])?.len(),
             Err(_) => 0,
         };
-        Ok(Host { name, address: Lab::address(index), processes, faults: counters.next() })
+        Ok(Host { name, address: Lab::address(0, index), processes, faults: counters.next() })
     });
     let host = host.collect::<Result<_>>()?;
     Ok(Status { lab, host })

@@ -23,10 +23,11 @@ pub fn host_name() -> String {
     nix::unistd::gethostname().map_or_else(|_| "?".into(), |n| n.to_string_lossy().into_owned())
 }
 
-/// IPv4 addresses by which other hosts may reach this one, likeliest first.
-pub fn addresses(wanted: Option<Network>) -> Vec<Network> {
+/// IPv4 addresses by which other hosts may reach this one, likeliest first; if there are networks that are
+/// `wanted`, in these, in their order.
+pub fn addresses(wanted: &[Network]) -> Vec<Network> {
     let default = default_interface();
-    let mut found: Vec<(bool, Network)> = Vec::new();
+    let mut found: Vec<((Option<usize>, bool), Network)> = Vec::new();
     for interface in nix::ifaddrs::getifaddrs().into_iter().flatten() {
         let up = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
         let name = interface.interface_name.as_str();
@@ -41,11 +42,12 @@ pub fn addresses(wanted: Option<Network>) -> Vec<Network> {
             continue;
         };
         let network = Network { address, prefix: u32::from(mask).count_ones() as u8 };
-        if wanted.is_none_or(|wanted| wanted.contains(address)) {
-            found.push((default.as_deref() != Some(name), network));
+        let place = wanted.iter().position(|wanted| wanted.contains(address));
+        if wanted.is_empty() || place.is_some() {
+            found.push(((place, default.as_deref() != Some(name)), network));
         }
     }
-    found.sort_by_key(|(later, _)| *later);
+    found.sort_by_key(|(place, _)| *place);
     found.into_iter().map(|(_, network)| network).take(MOST_ADDRESSES).collect()
 }
 
@@ -80,6 +82,11 @@ pub fn choose(candidates: &[&[Network]]) -> Option<Vec<Ipv4Addr>> {
     common.or_else(|| candidates.iter().map(|host| host.first().map(|c| c.address)).collect())
 }
 
+/// Those of a host's `own` networks that lead to another host's address, by what both say.
+pub fn shared(own: &[Network], other: Ipv4Addr) -> impl Iterator<Item = &Network> {
+    own.iter().filter(move |own| own.contains(other) && own.address != other)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,5 +108,13 @@ mod tests {
         let (one, two) = (networks(&["192.168.1.5/24"]), networks(&["192.168.2.5/24"]));
         assert!(choose(&[&one, &two]).is_some());
         assert!(choose(&[&one, &[]]).is_none());
+    }
+
+    #[test]
+    fn a_network_that_looks_alike_on_all_hosts_leads_nowhere() {
+        let own = networks(&["192.168.1.5/24", "10.0.0.1/16", "172.17.0.1/16"]);
+        let to = |other: &str| shared(&own, other.parse().unwrap()).copied().collect::<Vec<_>>();
+        assert_eq!(to("10.0.3.7"), networks(&["10.0.0.1/16"]));
+        assert_eq!((to("172.17.0.1"), to("192.168.2.5")), (vec![], vec![]));
     }
 }

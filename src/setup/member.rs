@@ -1,6 +1,6 @@
 //! This host as a member of a group: made by the agent, tried out, given its second way.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::bindings::{FB_OP_BOR, FB_TYPE_U8};
 use crate::engine::Raw;
 use crate::group::{GroupWire, Member, Served};
 use crate::keeper::ways::Ways;
-use crate::keeper::{Keeper, Seat};
+use crate::keeper::{Contact, Keeper};
 use crate::wait::Waiter;
 use crate::wire::cells::{Cells, Mapped};
 use crate::wire::{Algorithm, Identity, Kind, Transfer, Wire};
@@ -28,18 +28,18 @@ pub struct Means {
 }
 
 impl Means {
-    /// Makes this host a member of the group, whose members have their keepers at `ports`.
+    /// Makes this host a member of the group, whose other members have their keepers at `peers`.
     pub fn join(
         &self,
         context: &Context<'_>,
         identity: &Identity,
         members: &[Ipv4Addr],
-        ports: &[Option<u16>],
+        peers: &[Option<Contact>],
         window: u32,
     ) -> Result<(GroupWire, Member), Trouble> {
         match (&self.client, &self.keeper) {
             (Some(client), _) => by_agent(context, client, identity, members, window),
-            (None, Some(keeper)) => by_keeper(keeper, identity, members, ports, window),
+            (None, Some(keeper)) => by_keeper(keeper, identity, members, peers, window),
             (None, None) => Err(Trouble::Group("neither programs nor sockets".into())),
         }
     }
@@ -88,42 +88,22 @@ fn by_keeper(
     keeper: &Arc<Keeper>,
     identity: &Identity,
     members: &[Ipv4Addr],
-    ports: &[Option<u16>],
+    peers: &[Option<Contact>],
     window: u32,
 ) -> Result<(GroupWire, Member), Trouble> {
     let memory = Mapped::own(window).map_err(|error| Trouble::Group(error.to_string()))?;
-    let seat = seat(keeper, identity, members, ports, memory.clone());
+    let seat = keeper.seat(identity, peers.to_vec(), memory.clone());
     let own = members[usize::from(identity.me)];
     let interface = hosts::interface_at(own).unwrap_or_else(|| own.to_string());
     let member = Member { served: None, interface, host: hosts::host_name() };
     Ok((Wire::new(Cells::new(memory), Ways::without_programs(seat), *identity), member))
 }
 
-/// Takes a seat in the keeper, with those of the members that have one, by their ports.
-fn seat(
-    keeper: &Arc<Keeper>,
-    identity: &Identity,
-    members: &[Ipv4Addr],
-    ports: &[Option<u16>],
-    memory: Mapped,
-) -> Arc<Seat> {
-    let peer = |(member, port): (usize, &Option<u16>)| {
-        let port = port.filter(|_| member != usize::from(identity.me))?;
-        Some(SocketAddrV4::new(members[member], port))
-    };
-    keeper.seat(identity, ports.iter().enumerate().map(peer).collect(), memory)
-}
-
 /// What has been tried out goes to work; with programs, it gets its second way.
-pub fn go_to_work(
-    wire: &mut GroupWire,
-    keeper: &Arc<Keeper>,
-    members: &[Ipv4Addr],
-    ports: &[Option<u16>],
-) {
+pub fn go_to_work(wire: &mut GroupWire, keeper: &Arc<Keeper>, peers: Vec<Option<Contact>>) {
     if wire.fabric.has_programs() {
         let memory = wire.cells.memory().clone();
-        wire.fabric.add(seat(keeper, wire.identity(), members, ports, memory));
+        wire.fabric.add(keeper.seat(wire.identity(), peers, memory));
     }
     wire.fabric.go_to_work();
 }

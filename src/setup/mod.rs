@@ -21,7 +21,7 @@ mod meet;
 mod member;
 mod trouble;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ use crate::bindings::{FB_CHUNK_BYTES, FB_MAX_MEMBERS};
 use crate::config::{Config, Network, Shared, Transport};
 use crate::engine::Engine;
 use crate::group::Group;
-use crate::keeper::Keepers;
+use crate::keeper::{Contact, Keepers};
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::topology::{Layout, Place};
@@ -94,6 +94,8 @@ struct Offer {
     port: u16,
     /// The port of its keeper, if it has one.
     keeper: Option<u16>,
+    /// Where else that takes connections.
+    elsewhere: Vec<SocketAddrV4>,
     /// Why it has no programs, if it can do without.
     no_programs: Option<String>,
     /// The address of the agent that this rank embeds.
@@ -143,8 +145,9 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
     let leads = place == 0;
     let locals = layout.hosts[me].len();
 
+    let elsewhere = elsewhere(&hellos, &layout, rank, members[me]);
     let (offer, mut means) = match leads {
-        true => Offer::of(context, transport, members[me], locals),
+        true => Offer::of(context, transport, (members[me], &elsewhere), locals),
         false => Default::default(),
     };
     let offers = tell(mpi, comm, &offer, &mut || ())?;
@@ -180,9 +183,13 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
         (None, Some(address)) => meet::join(address, place, locals).map(Some),
         (None, None) => Ok(None),
     };
-    let ports: Vec<_> = leaders().map(|offer| offer.keeper).collect();
+    let contact = |(member, offer): (usize, &Offer)| {
+        let other = member != me;
+        offer.contact(members[member], &elsewhere).filter(|_| other)
+    };
+    let peers: Vec<_> = leaders().enumerate().map(contact).collect();
     if leads {
-        let join = means.join(context, &identity, &members, &ports, config.shared.window);
+        let join = means.join(context, &identity, &members, &peers, config.shared.window);
         joined = join.map_err(|error| trouble = Some(error)).ok();
     }
     let leaf = leaf.unwrap_or_else(|error| {
@@ -213,7 +220,7 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
     })?;
     // Only now: what the trial found must be the programs' own work.
     if let (Some((wire, _)), Some(keeper)) = (&mut joined, &means.keeper) {
-        go_to_work(wire, keeper, &members, &ports);
+        go_to_work(wire, keeper, peers);
     }
     let has_shards = Algorithm::has_shards(members.len(), config.shared.window.into());
     let mut place = Place::new(layout, rank, chunk_bytes, has_shards).ok_or(NoGroup::Nowhere)?;
@@ -228,17 +235,19 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
 }
 
 impl Offer {
-    /// What this host, at `address` and with so many ranks, has for a group.
+    /// What this host, at `address` and `elsewhere` and with so many ranks, has for a group.
     fn of(
         context: &Context<'_>,
         transport: Transport,
-        address: Ipv4Addr,
+        (address, elsewhere): (Ipv4Addr, &[Network]),
         locals: usize,
     ) -> (Self, Means) {
         let (mut offer, mut means) = <(Self, Means)>::default();
-        match context.keepers.at(address) {
+        let elsewhere: Vec<_> = elsewhere.iter().map(|network| network.address).collect();
+        match context.keepers.at(address, &elsewhere) {
             Ok(keeper) => {
                 offer.keeper = Some(keeper.port());
+                offer.elsewhere = keeper.elsewhere();
                 means.keeper = Some(keeper);
             }
             Err(error) if transport == Transport::Sockets => {
@@ -280,10 +289,38 @@ impl Offer {
     }
 }
 
+impl Offer {
+    /// Where its keeper is, at `address` and in networks of this host's.
+    fn contact(&self, address: Ipv4Addr, own: &[Network]) -> Option<Contact> {
+        let pairs = |at: &SocketAddrV4| {
+            let (at, other) = (*at, *at.ip());
+            hosts::shared(own, other).map(move |network| (network.address, at))
+        };
+        let elsewhere = self.elsewhere.iter().flat_map(pairs).collect();
+        Some(Contact { at: SocketAddrV4::new(address, self.keeper?), elsewhere })
+    }
+}
+
+/// The addresses of this rank's host, beside its `address` in the group, that lead to another host, too.
+fn elsewhere(hellos: &[Hello], layout: &Layout, rank: usize, address: Ipv4Addr) -> Vec<Network> {
+    let own = &hellos[rank];
+    let leaders = layout.hosts.iter().map(|ranks| &hellos[ranks[0]]);
+    let others = leaders.filter(|leader| leader.host != own.host);
+    let others: Vec<_> = others.flat_map(|leader| &leader.addresses).collect();
+    let mut networks = own.addresses.clone();
+    networks.retain(|network| {
+        let leads_to =
+            |other: &&Network| hosts::shared(&[*network], other.address).next().is_some();
+        network.address != address && others.iter().any(leads_to)
+    });
+    networks
+}
+
 fn hello(config: &Result<Config, String>) -> Hello {
     let mut token = [0; 8];
     let random = std::fs::File::open("/dev/urandom")
         .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut token));
+    let wanted = config.as_ref().map_or(&[][..], |config| &config.networks);
     Hello {
         release: env!("CARGO_PKG_VERSION").into(),
         versions: Versions::CURRENT,
@@ -295,7 +332,7 @@ fn hello(config: &Result<Config, String>) -> Hello {
             .map(|why| Trouble::Settings(why.clone()))
             .or(random.err().map(|error| Trouble::Random(error.to_string()))),
         host: hosts::host_id(),
-        addresses: hosts::addresses(config.as_ref().ok().and_then(|config| config.network)),
+        addresses: hosts::addresses(wanted),
         uid: nix::unistd::geteuid().as_raw(),
         token: u64::from_ne_bytes(token),
         counts: config.as_ref().is_ok_and(Config::counts),

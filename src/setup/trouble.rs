@@ -86,7 +86,9 @@ impl fmt::Display for NoGroup {
             Self::TooManyHosts(hosts) => write!(f, "{hosts} hosts; at most {FB_MAX_MEMBERS} fold"),
             Self::Differs { rank, what } => write!(f, "rank {rank} has another {what} than rank 0"),
             Self::Users => f.write_str("ranks of one host belong to different users"),
-            Self::NoAddress => f.write_str("a host has no usable IPv4 address"),
+            Self::NoAddress => {
+                f.write_str("a host has no usable IPv4 address, in FOLDBACK_NET if that is set")
+            }
             Self::Ports => f.write_str(
                 "the agents use different UDP ports: give them all the same FOLDBACK_PORT",
             ),

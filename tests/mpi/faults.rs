@@ -112,13 +112,22 @@ fn a_slow_link_only_takes_longer() {
 }
 
 /// Runs `orphan` with a fault that begins with collectives under way.
-fn outlive((mpi, hosts, ranks_per_host): (Mpi, u32, u32), fault: fn(&Lab) -> String) -> Outcome {
-    let _turn = turn();
-    let lab = Lab::new(hosts);
+fn outlive(setting: (Mpi, u32, u32), fault: fn(&Lab) -> String) -> Outcome {
+    let lab = Lab::new(setting.1);
     // UCX, which MPICH 4 goes by, gives a silent connection up after 13 s, and loses what is sent by it.
     let patient = ["-x", "UCX_TCP_KEEPIDLE=inf"];
-    let job = Job::new(mpi, hosts).ranks_per_host(ranks_per_host).lab(&lab).option(&patient);
-    let outcome = job.run("orphan", &["--command", &fault(&lab)]);
+    outlive_in(&lab, setting, &patient, &fault(&lab))
+}
+
+fn outlive_in(
+    lab: &Lab,
+    (mpi, hosts, ranks_per_host): (Mpi, u32, u32),
+    options: &[&str],
+    fault: &str,
+) -> Outcome {
+    let _turn = turn();
+    let job = Job::new(mpi, hosts).ranks_per_host(ranks_per_host).lab(lab).option(options);
+    let outcome = job.run("orphan", &["--command", fault]);
     outcome.assert_prints("orphan: OK");
     outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
     outcome
@@ -151,6 +160,13 @@ fn no_datagrams(lab: &Lab) -> String {
     let filter = "--loss 100% --faults-on udp";
     let [one, all] = [&format!("--host h1 {filter}"), filter].map(|options| lab.faults(options));
     format!("{one}; (sleep 1; {all}) &")
+}
+
+/// A network that is not MPI's, down on one host, for good.
+fn without_its_network(setting: (Mpi, u32, u32)) -> Outcome {
+    let lab = Lab::with(setting.1, &["--networks", "2"]);
+    let options = ["-x", "FOLDBACK_NET=10.77.1.0/24,10.77.0.0/24"];
+    outlive_in(&lab, setting, &options, "ip link set eth1 down")
 }
 
 fn assert_streamed(outcome: &Outcome) {
@@ -187,6 +203,12 @@ fn datagrams_may_be_filtered() {
 }
 
 #[test]
+fn its_own_network_may_be_down_for_good() {
+    assert_streamed(&without_its_network((Mpi::Open, 4, 2)));
+    assert_streamed(&without_its_network((Mpi::Mpich, 2, 1)));
+}
+
+#[test]
 #[ignore = "long: every fault in every setting"]
 fn a_job_outlives_its_network() {
     for mpi in [Mpi::Open, Mpi::Mpich] {
@@ -196,6 +218,7 @@ fn a_job_outlives_its_network() {
             }
             outlive((mpi, hosts, ranks_per_host), filtered).assert_rescued();
             assert_streamed(&outlive((mpi, hosts, ranks_per_host), no_datagrams));
+            assert_streamed(&without_its_network((mpi, hosts, ranks_per_host)));
             outlive((mpi, hosts, ranks_per_host), |_| {
                 "ip link set eth0 down; sleep 20; ip link set eth0 up".to_owned()
             });

@@ -129,12 +129,17 @@ pub struct Lab {
 
 impl Lab {
     pub fn new(hosts: u32) -> Self {
+        Self::with(hosts, &[])
+    }
+
+    /// With more options of `lab up`.
+    pub fn with(hosts: u32, options: &[&str]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (own, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let lab = Self { name: format!("test-{own}-{number}") };
         let mut up = command(FOLDBACK);
         up.args(["lab", "up", "--name", &lab.name, "--hosts", &hosts.to_string()]);
-        up.args(["--lives-with", &own.to_string()]);
+        up.args(["--lives-with", &own.to_string()]).args(options);
         succeed(&mut up, HANG);
         lab
     }

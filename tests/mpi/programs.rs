@@ -314,7 +314,9 @@ fn one_ranks_long_nonsense_is_told_and_the_job_goes_on() {
         .run_path(Path::new("/bin/sh"), &["-c", script, &nonsense, program.to_str().unwrap()]);
     outcome.assert_prints("histogram: OK");
     let why = outcome.stats["no_group"].as_str().unwrap_or_default();
-    let want = format!("rank 1 (host 1): FOLDBACK_NET={nonsense}: ADDRESS/LENGTH");
+    let want = format!(
+        "rank 1 (host 1): FOLDBACK_NET={nonsense}: ADDRESS/LENGTH, or several with commas between"
+    );
     assert_eq!(why, want, "{}", outcome.stderr);
 }
 

@@ -151,7 +151,7 @@ impl Waiter {
 }
 
 fn connected(from: usize, to: usize, port: u16) -> Result<UdpSocket> {
-    let address = |index| -> Result<Ipv4Addr> { Ok(Lab::address(index).parse()?) };
+    let address = |index| -> Result<Ipv4Addr> { Ok(Lab::address(0, index).parse()?) };
     let socket = UdpSocket::bind(SocketAddrV4::new(address(from)?, port))
         .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
         .context("cannot open a socket")?;
