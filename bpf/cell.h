@@ -97,6 +97,7 @@ static __always_inline void fb_claim(const struct fb_context *c, __u8 kind)
 	cell->length = fb_chunk_length(c->frame);
 	cell->flags = c->frame->flags;
 	cell->fanned_out = 0;
+	cell->asked = 0;
 	cell->message = c->frame->message;
 }
 
@@ -324,6 +325,13 @@ static __always_inline int fb_pull(const struct fb_context *c, struct fb_reply *
 	} else if (cell->kind != FB_KIND_CONTRIBUTION) {
 		return 0;
 	} else if (cell->target == c->group->self) {
+		/* What one member has lost all wait for, and ask for at about the same time. Once
+		 * is enough, until somebody asks again. */
+		if (cell->asked && !(cell->asked & asker)) {
+			cell->asked |= asker;
+			return 0;
+		}
+		cell->asked = asker;
 		reply->kind = FB_KIND_PULL;
 		reply->mask = fb_others(c->group) & ~cell->arrived;
 	} else if (frame->source == cell->target) {

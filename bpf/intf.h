@@ -67,7 +67,7 @@ struct fb_cell {
 	__u16 part;	 /* posted: bytes of the contribution, and where they belong */
 	__u16 offset;
 	__u64 message; /* as in frames; of those that differ, the most bytes and FB_MISMATCHED */
-	__u8 reserved[8];
+	__u64 asked;   /* aggregator: who has asked since it last asked others, one bit each */
 	__u8 data[FB_CHUNK_BYTES];
 };
 

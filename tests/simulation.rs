@@ -391,13 +391,11 @@ fn a_calm_network_needs_no_repair() {
     }
 }
 
-/// Where one frame in ten is lost, data is sent little more often than without loss. What members ask for, in frames
-/// without data, is more the more they are: each loss keeps all waiting, and all ask.
+/// Where one frame in ten is lost, fewer than twice the frames are sent, those that ask, which are without data, among
+/// them.
 #[test]
 fn what_is_lost_is_sent_again_and_little_else() {
-    for (members, algorithm, most) in
-        [(2, Star, 200), (2, Direct, 200), (4, Star, 200), (8, Star, 250), (4, Shards, 250)]
-    {
+    for (members, algorithm) in [(2, Star), (2, Direct), (4, Star), (8, Star), (4, Shards)] {
         let most_bytes = if algorithm == Shards { 65536 } else { 4096 };
         let frames = |loss| {
             let fault = Fault { loss, delay: 1000, most_delay: 100, ..CALM };
@@ -408,10 +406,7 @@ fn what_is_lost_is_sent_again_and_little_else() {
         let ([without, _], [data, asked]) = (frames(0), frames(100));
         let percent = |frames: u64| 100 * frames / without;
         println!("{members} {algorithm:?}: {} % {} %", percent(data), percent(data + asked));
-        assert!(
-            percent(data + asked) < most,
-            "{members} {algorithm:?}: {data}, {asked}, {without}"
-        );
+        assert!(percent(data + asked) < 200, "{members} {algorithm:?}: {data}, {asked}, {without}");
     }
 }
 

@@ -8,7 +8,7 @@ use super::buffers::Buffers;
 use super::cells::Memory;
 use super::check::sealed;
 use super::stripe::Stripe;
-use super::{Algorithm, Fabric, IN_FLIGHT, Kind, Mismatch, Part, Transfer, Wire};
+use super::{Algorithm, Fabric, IN_FLIGHT, Kind, Mismatch, Part, Transfer, Turn, Wire};
 use crate::bindings as b;
 
 /// A transfer under way.
@@ -142,7 +142,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         let moved = started || harvested;
         if moved || (self.flights.awaited.is_empty() && self.is_started()) {
             self.made_progress();
-        } else if self.out_of_patience(now()) {
+        } else if let Some(turn) = self.out_of_patience(now()) {
             // What comes out of order comes all the same.
             let come = self.come();
             if come > self.seen {
@@ -150,7 +150,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
                 self.made_progress();
                 self.seen = come;
             } else {
-                self.ask_for_missing();
+                self.ask_for_missing(turn);
             }
         }
         moved
@@ -390,7 +390,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
 
     /// Asks for every chunk that has not come. A frame is 106 bytes without its payload, so asking
     /// for the lot costs little, and waiting for one after the other would cost a lot.
-    fn ask_for_missing(&mut self) {
+    fn ask_for_missing(&mut self, turn: Turn) {
         self.out_of_step |= self.cells.out_of_step();
         let mut flights = std::mem::take(&mut self.flights);
         for at in 0..flights.awaited.len() {
@@ -406,6 +406,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             match what {
                 // Whoever sends it waits for what becomes of it.
                 Coming::Piece(_) => continue,
+                _ if flight.by_shards && turn == Turn::Aggregator => continue,
                 _ if flight.by_shards => {
                     self.ask_for_shard(&mut flights, awaited);
                     continue;
@@ -413,6 +414,9 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
                 _ => {}
             }
             let frame = self.chunk_frame(&flight.transfer, seq, chunk);
+            if !self.has_turn(turn, &frame) {
+                continue;
+            }
             if let Kind::Broadcast(root) = flight.transfer.kind {
                 self.ask(root, seq, frame.target, frame.flags);
             } else {
@@ -421,8 +425,6 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             }
         }
         self.flights = flights;
-        if let Some(seq) = self.open_sync.filter(|seq| !self.cells.is_ready(*seq)) {
-            self.ask_for_fold(&self.sync_frame(seq), &[]);
-        }
+        self.ask_for_sync(turn);
     }
 }

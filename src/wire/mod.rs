@@ -105,9 +105,19 @@ pub struct Identity {
     pub chunk_bytes: u16,
 }
 
-/// How long to wait before asking for a missing chunk, at first and at most.
+/// How long to wait before asking another host for a missing chunk, at first and at most. Half way through it whoever
+/// aggregates a fold asks for what is missing there: what one loses all wait for, and would ask for.
 const PATIENCE: Duration = Duration::from_millis(2);
 const PATIENCE_MAX: Duration = Duration::from_millis(128);
+/// Who asks for a fold that does not come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// Whoever aggregates it, if its process is not away.
+    Aggregator,
+    /// All others, and for all else.
+    Others,
+}
+
 /// Chunks under way at once. More would only fill the receivers' queues, where the
 /// surplus is dropped.
 const IN_FLIGHT: u64 = 64;
@@ -134,6 +144,8 @@ pub struct Wire<M, F, B> {
     done: u64,
     patience: Duration,
     ask_at: Option<Instant>,
+    /// Whose turn it is to ask then.
+    turn: Turn,
     /// How much of what is waited for had come at the last look.
     seen: usize,
     /// Broadcasts that have been posted, and not sent.
@@ -163,6 +175,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             done: 0,
             patience: PATIENCE,
             ask_at: None,
+            turn: Turn::Aggregator,
             seen: 0,
             outbox: Vec::new(),
             parting: None,
@@ -215,8 +228,8 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         if moved {
             self.fabric.moved();
             self.made_progress();
-        } else if let (true, Some(seq)) = (self.out_of_patience(now()), self.open_sync) {
-            self.ask_for_fold(&self.sync_frame(seq), &[]);
+        } else if let Some(turn) = self.out_of_patience(now()) {
+            self.ask_for_sync(turn);
         }
         false
     }
@@ -318,23 +331,43 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     fn made_progress(&mut self) {
         self.patience = PATIENCE;
         self.ask_at = None;
+        self.turn = Turn::Aggregator;
         self.seen = 0;
     }
 
-    /// Whether it is time to ask for what is missing.
-    fn out_of_patience(&mut self, now: Instant) -> bool {
-        match self.ask_at {
-            None => {
-                self.ask_at = Some(now + self.patience);
-                false
-            }
-            Some(at) if now < at => false,
-            Some(_) => {
+    /// Whether it is time to ask for what is missing, and whose turn it is.
+    fn out_of_patience(&mut self, now: Instant) -> Option<Turn> {
+        let turn = match self.ask_at {
+            None => None,
+            Some(at) if now < at => return None,
+            Some(_) => Some(self.turn),
+        };
+        self.turn = match turn {
+            Some(Turn::Aggregator) => Turn::Others,
+            Some(Turn::Others) => {
                 self.fabric.in_vain();
                 self.patience = (self.patience * 2).min(PATIENCE_MAX);
-                self.ask_at = Some(now + self.patience);
-                true
+                Turn::Aggregator
             }
+            None => self.turn,
+        };
+        self.ask_at = Some(now + self.patience / 2);
+        turn
+    }
+
+    /// Whether it is this host's turn to ask for a fold, whose frames are like this one.
+    fn has_turn(&self, turn: Turn, frame: &b::fb_frame) -> bool {
+        let direct = u32::from(frame.flags) == b::FB_FLAG_DIRECT;
+        let aggregates = frame.target == self.identity.me && !direct;
+        aggregates == (turn == Turn::Aggregator)
+    }
+
+    /// Asks for what is missing of the pending sync, if there is one.
+    fn ask_for_sync(&mut self, turn: Turn) {
+        let Some(seq) = self.open_sync.filter(|seq| !self.cells.is_ready(*seq)) else { return };
+        let frame = self.sync_frame(seq);
+        if self.has_turn(turn, &frame) {
+            self.ask_for_fold(&frame, &[]);
         }
     }
 

@@ -186,13 +186,18 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     }
 
     /// Asks for a broadcast of a stripe; and for the case that its owner still misses this member's
-    /// pieces, sends them again, once for each shard.
+    /// pieces, sends them again, once for each shard. Where nothing of a shard has come, its owner has hardly
+    /// sent any of it.
     pub(super) fn ask_for_shard(&mut self, flights: &mut Flights<B>, awaited: Awaited) {
         let Awaited { seq, flight, chunk, stripe, .. } = awaited;
         let flight = flights.get(flight).expect("it is waited for");
         let stripe = flight.stripes[stripe];
         let owner = stripe.owner(chunk);
-        self.ask(owner, seq, owner, 0);
+        let shard = stripe.shard(owner);
+        let come = |chunk| self.cells.is_ready(stripe.broadcast(chunk));
+        if chunk == shard.start || shard.clone().any(come) {
+            self.ask(owner, seq, owner, 0);
+        }
         let sends = stripe.root.is_none_or(|root| root == self.identity.me);
         if sends && self.is_first_missing(&stripe, chunk) {
             self.send_pieces(&flight.transfer, &stripe, owner, &flight.buffers);

@@ -87,6 +87,22 @@ fn an_aggregator_asks_all_who_are_missing() {
     });
 }
 
+/// They ask at about the same time, for the same.
+#[test]
+fn an_aggregator_asks_once_for_all_who_wait_until_one_of_them_asks_again() {
+    in_namespace(|| {
+        let (host, _peer) = (Host::new(3, 1), Peer::listen());
+        host.egress(&host.contribution(1, THEIRS, &ints(&[1])));
+        host.counted();
+        let asks = |source| {
+            host.ingress(&host.pull(source, THEIRS));
+            host.counted().contains("pulls_sent")
+        };
+        let asked = [2, 0, 0, 2, 2].map(asks);
+        assert_eq!(asked, [true, false, true, false, true]);
+    });
+}
+
 #[test]
 fn only_the_aggregator_tells_a_result() {
     in_namespace(|| {

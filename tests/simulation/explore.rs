@@ -181,17 +181,23 @@ fn only_the_last_waits(members: u8, deviations: &[Deviation]) -> Vec<usize> {
     choices.borrow().alternatives.clone()
 }
 
-/// Their kernels have what they gave, and are asked for it by the aggregator's, whose rank is away, too.
+/// Their kernels have what they gave, and are asked for it by the aggregator's, whose rank is away, too. So is what
+/// one more loss keeps them from saying.
 #[test]
 fn a_lost_frame_is_repaired_without_those_who_are_away() {
+    let frames = |choices: &[usize], from: usize| {
+        let all = choices.iter().enumerate().skip(from);
+        all.filter(|(_, alternatives)| **alternatives > 1).map(|(at, _)| at).collect::<Vec<_>>()
+    };
     for members in [2, 3, 5] {
-        let choices = only_the_last_waits(members, &[]);
-        let frames = choices.iter().enumerate().filter(|(_, alternatives)| **alternatives > 1);
         let mut lost = 0;
-        for (at, _) in frames {
-            // The first alternative of a frame.
-            only_the_last_waits(members, &[(at, 1)]);
+        for first in frames(&only_the_last_waits(members, &[]), 0) {
             lost += 1;
+            // The first alternative of a frame is its loss.
+            let choices = only_the_last_waits(members, &[(first, 1)]);
+            for second in frames(&choices, first + 1) {
+                only_the_last_waits(members, &[(first, 1), (second, 1)]);
+            }
         }
         assert!(lost >= 2 * (u32::from(members) - 1), "{lost}");
     }
