@@ -10,8 +10,9 @@ use super::{Judged, Passed, usual_algorithm};
 use crate::bindings::FB_OP_SUM;
 use crate::codec::{SUCCESS, prepare};
 use crate::comm::{Folding, complete, fold_words};
-use crate::plan::{fit, plan};
+use crate::plan::{fit, instead_of_shards, plan};
 use crate::route::{ClassId, Reason, Step, Way, router};
+use crate::wire::Algorithm;
 
 /// # Safety
 /// *Arguments* and *buffers* of the [program](crate::mpi).
@@ -30,8 +31,8 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Passed> {
         return unsafe { run(Judged { communicator, ..judged }) };
     }
     let case = judged.case();
-    let fit = fit(case, &mut folding.group.engine.place)?;
-    let mut route = None;
+    let mut fit = fit(case, &mut folding.group.engine.place)?;
+    let (mut route, mut algorithm) = (None, None);
     if admitted.measured {
         let (id, step) = choose(&judged, folding);
         let begin = step.timed.then(Instant::now);
@@ -40,25 +41,27 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Passed> {
                 let stopwatch = Stopwatch::start(Arc::clone(communicator), id, begin);
                 return Err(Passed::Timed(Box::new(stopwatch)));
             }
-            Way::Fold(algorithm) => route = Some((id, algorithm, begin)),
+            Way::Fold(chosen) => (route, algorithm) = (Some((id, chosen, begin)), Some(chosen)),
         }
+    }
+    if algorithm == Some(Algorithm::Shards)
+        && let Some(swapped) = instead_of_shards(&fit, &mut folding.group.engine.place)
+    {
+        (fit, algorithm) = (swapped, None);
     }
     let plan = plan(case, fit);
     // SAFETY: the program's buffers stay until this returns.
     let code = unsafe {
         let (job, prepared) = prepare(mpi, plan);
         let group = &mut folding.group;
-        let algorithm = match route {
-            Some((_, algorithm, _)) => algorithm,
-            None => usual_algorithm(config, group, &job),
-        };
+        let algorithm = algorithm.unwrap_or_else(|| usual_algorithm(config, group, &job));
         let outcome = complete(&context, group, job, algorithm);
         // An op of the program's may be called, and what that calls is its own affair.
         drop(guard);
         prepared.end(mpi, outcome)
     };
-    if let Some((id, algorithm, Some(begin))) = route {
-        took(communicator, id, Way::Fold(algorithm), begin);
+    if let Some((id, chosen, Some(begin))) = route {
+        took(communicator, id, Way::Fold(chosen), begin);
     }
     if code != SUCCESS {
         mpi.handle_error(comm, code);

@@ -16,7 +16,7 @@ pub use operation::{Job, Outcome, Pattern, Raw};
 
 /// Longest messages that are folded in the kernel, and that a root sends to everyone itself
 /// (docs/benchmarks.md).
-const SHARDS_FROM: usize = 4096;
+pub const SHARDS_FROM: usize = 4096;
 const SCATTER_FROM: usize = 32 << 10;
 
 /// What is under way of one rank in one group.

@@ -8,7 +8,7 @@ use super::fitting::{Kernel, MOST_IMAGE, all, parts};
 use super::moving::{moves, source};
 use super::{Case, Deposits, Finish, Fit, Plan, Sink, Source};
 use crate::bindings as b;
-use crate::engine::Pattern;
+use crate::engine::{Pattern, SHARDS_FROM};
 use crate::route::eligibility::{By, Keys, Reduction};
 use crate::route::{Ends, Reason};
 use crate::topology::Place;
@@ -48,7 +48,10 @@ pub fn fit(
             (None, MOST_IMAGE)
         }
         By::Kernel { op, element, keys } => {
-            return Ok(Fit::Folded(bytes, Kernel { op, element, keys }));
+            let fit = Fit::Folded(bytes, Kernel { op, element, keys });
+            let shards = by_shards && bytes > SHARDS_FROM && !case.admitted.measured;
+            let swapped = if shards { instead_of_shards(&fit, place) } else { None };
+            return Ok(swapped.unwrap_or(fit));
         }
         By::Own { op, element } => (Some((op, element)), paying(ranks, chunk)),
         By::Exact { element, always: false } => {
@@ -71,6 +74,20 @@ pub fn fit(
         Fit::Parts(image) if image.bytes() > chunk => Fit::LongParts(image),
         fit => fit,
     })
+}
+
+/// Longest contribution of two ranks, in bytes, that they swap: at 16 KiB that was no faster than shards.
+const MOST_SWAPPED: usize = 8 << 10;
+
+/// What goes through the group in place of a fold by shards. Two ranks send each other as much if they swap their
+/// contributions, and each folds them: that takes one way over the wire, and not two. `None`: it is not for them.
+#[inline]
+pub fn instead_of_shards(fit: &Fit, place: &mut Place) -> Option<Fit> {
+    let Fit::Folded(bytes, Kernel { keys: None, .. }) = *fit else { return None };
+    if !place.swaps || bytes > MOST_SWAPPED {
+        return None;
+    }
+    Some(Fit::LongParts(place.even_image(bytes)))
 }
 
 /// A fold by the kernel, of `bytes` bytes; whoever gets the result gets all of it.
@@ -119,4 +136,30 @@ pub fn deposit(case: Case<'_>, fit: Fit, ranks: Range<usize>, piece: Range<usize
         (None, Some(_)) => Sink::Nothing,
     };
     moves(pattern, bytes, source(ends), sink)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::Layout;
+
+    #[test]
+    fn two_ranks_swap_what_is_short() {
+        let place = |hosts: &[&str]| {
+            Place::new(Layout::new(hosts.iter().copied()), 0, 1408, true).expect("a rank")
+        };
+        let fold = |bytes, keys| {
+            let (op, element) = (b::FB_OP_SUM as u8, b::FB_TYPE_I32 as u8);
+            Fit::Folded(bytes, Kernel { op, element, keys })
+        };
+        let two = &mut place(&["a", "b"]);
+        let swapped = instead_of_shards(&fold(8192, None), two).expect("a swap").parts();
+        assert_eq!([swapped.part(0), swapped.part(1)], [0..8192, 8192..16384]);
+        assert_eq!(instead_of_shards(&fold(8200, None), two), None);
+        let keys = Some(Keys::Reals { element: 0, most: false });
+        assert_eq!(instead_of_shards(&fold(8192, keys), two), None);
+        assert_eq!(instead_of_shards(&Fit::Whole(8192), two), None);
+        assert_eq!(instead_of_shards(&fold(8192, None), &mut place(&["a", "b", "c"])), None);
+        assert_eq!(instead_of_shards(&fold(8192, None), &mut place(&["a", "b", "b"])), None);
+    }
 }

@@ -224,6 +224,8 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
     }
     let has_shards = Algorithm::has_shards(members.len(), config.shared.window.into());
     let mut place = Place::new(layout, rank, chunk_bytes, has_shards).ok_or(NoGroup::Nowhere)?;
+    // Who names an algorithm gets it.
+    place.swaps &= config.shared.algorithm.is_none();
     if by_sockets {
         place = place.at_most(config.shared.most_bytes_by_sockets());
     }

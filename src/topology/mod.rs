@@ -54,6 +54,8 @@ pub struct Place {
     pub chunk_bytes: u16,
     /// Whether long messages can go by shards here.
     pub has_shards: bool,
+    /// Whether two ranks swap their contributions, and each folds them, where a fold by shards would be short.
+    pub swaps: bool,
     /// Longest message that is folded here, in bytes, whatever else allows more.
     pub most_bytes: usize,
     /// The last image of equal parts, and their length: most programs stay with one.
@@ -64,8 +66,9 @@ impl Place {
     /// That of `rank`; `None` if it is on none of the hosts.
     pub fn new(layout: Layout, rank: usize, chunk_bytes: u16, has_shards: bool) -> Option<Self> {
         let (member, _) = layout.place(rank)?;
-        let most_bytes = usize::MAX;
-        Some(Self { layout, rank, member, chunk_bytes, has_shards, most_bytes, image: None })
+        let (swaps, most_bytes) = (has_shards && layout.ranks() == 2, usize::MAX);
+        let image = None;
+        Some(Self { layout, rank, member, chunk_bytes, has_shards, swaps, most_bytes, image })
     }
 
     /// The same, where no message longer than so many bytes is folded.
