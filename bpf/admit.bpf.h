@@ -69,6 +69,26 @@ static __always_inline int fb_find_cell(struct fb_context *c)
 	return c->control && c->cell && c->payload && c->control->token == c->frame->token ? 0 : -1;
 }
 
+/* Whether the packet was sent to all members at once. */
+static __always_inline int fb_is_multicast(const struct fb_headers *headers)
+{
+	return headers->eth.h_dest[0] & 1;
+}
+
+/* Whether a packet from the wire is for this host: for its address; or for that of all members, of
+ * a frame that nobody answers, for an answer is sent from the address that the frame came to. */
+static __always_inline int fb_is_to_us(const struct fb_headers *headers,
+				       const struct fb_frame *frame, const struct fb_group *group)
+{
+	__be32 to = headers->ip.daddr;
+
+	if (!fb_is_multicast(headers))
+		return to == group->member[group->self & (FB_MAX_MEMBERS - 1)].address;
+	return to && group->members < FB_EVERYONE && to == group->member[FB_EVERYONE].address &&
+	       (frame->kind == FB_KIND_RESULT || frame->kind == FB_KIND_BROADCAST ||
+		(frame->kind != FB_KIND_PULL && frame->flags == FB_FLAG_DIRECT));
+}
+
 /* Brings the payload to where the cell's programs want it. Says why not, if that fails, or if frame
  * and payload are not as they were sent. What comes from this host's leader has not been
  * underway, and is taken as it is. */
@@ -140,13 +160,12 @@ static __always_inline int fb_admit(const struct fb_headers *headers, struct fb_
 {
 	const struct fb_frame *frame = c->frame;
 	struct fb_group *group = c->group;
-	__u8 source = frame->source & (FB_MAX_MEMBERS - 1),
-	     self = group->self & (FB_MAX_MEMBERS - 1);
+	__u8 source = frame->source & (FB_MAX_MEMBERS - 1);
 
 	if (!sound || !fb_is_for_us(frame, group))
 		return FB_WHY(drop_malformed);
 	if (group->member[source].address != headers->ip.saddr ||
-	    group->member[self].address != headers->ip.daddr || source == self ||
+	    !fb_is_to_us(headers, frame, group) || frame->source == group->self ||
 	    (frame->kind != FB_KIND_HELLO && !fb_is_heard(group, source)))
 		return FB_WHY(drop_stranger);
 	return 0;

@@ -233,8 +233,24 @@ static __always_inline int fb_may_deposit(const struct fb_context *c)
 	return frame->source == frame->target && frame->target != c->group->self;
 }
 
-/* A result has come, from the aggregator, a broadcast, from its root, or a piece for this host. */
-static __always_inline int fb_deposit(const struct fb_context *c)
+/* Keeps account of whether this host hears what goes to all: results and broadcasts that come to it
+ * alone, though all members were thought to hear them, are what it has missed and asked for. What
+ * only came late has come before the answer. */
+static __always_inline void fb_hear(const struct fb_context *c, int alone)
+{
+	struct fb_control *control = c->control;
+
+	if (!control->multicast || c->frame->kind == FB_KIND_PIECE)
+		return;
+	if (!alone)
+		control->missed -= control->missed > 0;
+	else if (control->missed <= FB_DEAF_FROM)
+		control->missed += FB_MISS;
+}
+
+/* A result has come, from the aggregator, a broadcast, from its root, or a piece for this host;
+ * `alone`: sent to this host and no other. */
+static __always_inline int fb_deposit(const struct fb_context *c, int alone)
 {
 	const struct fb_frame *frame = c->frame;
 	struct fb_cell *cell = c->cell;
@@ -264,6 +280,7 @@ static __always_inline int fb_deposit(const struct fb_context *c)
 		fb_copy((struct fb_payload *)cell->data, c->payload, frame->length);
 	cell->consumed = frame->consumed;
 	c->counters->deposited++;
+	fb_hear(c, alone);
 	fb_publish(cell, frame->seq);
 	return 0;
 }
@@ -292,9 +309,11 @@ static __always_inline int fb_pull(const struct fb_context *c, struct fb_reply *
 	struct fb_cell *cell = c->cell;
 	__u64 asker = 1ULL << (frame->source & 63);
 
+	if (frame->flags & FB_FLAG_DEAF)
+		c->control->multicast = 0;
 	if (frame->seq < cell->seq)
 		return FB_WHY(drop_stale);
-	if (frame->flags == FB_FLAG_DIRECT) {
+	if (frame->flags & FB_FLAG_DIRECT) {
 		fb_pull_direct(c, reply);
 		return 0;
 	}

@@ -24,6 +24,13 @@ static __always_inline int fb_reserved_is_zero(const struct fb_frame *frame)
 	return (frame->reserved | frame->reserved_2 | frame->reserved_8) == 0;
 }
 
+static __always_inline int fb_flags_well_formed(const struct fb_frame *frame)
+{
+	__u8 flags = frame->kind == FB_KIND_PULL ? frame->flags & ~FB_FLAG_DEAF : frame->flags;
+
+	return flags == 0 || flags == FB_FLAG_RESULT_TO_ALL || flags == FB_FLAG_DIRECT;
+}
+
 /* Whether the fields are in range and agree with each other. */
 static __always_inline int fb_frame_well_formed(const struct fb_frame *frame)
 {
@@ -32,8 +39,7 @@ static __always_inline int fb_frame_well_formed(const struct fb_frame *frame)
 	       frame->target < FB_MAX_MEMBERS && frame->length <= FB_CHUNK_BYTES &&
 	       frame->length % (1u << (frame->type >> 1)) == 0 && frame->seq != 0 &&
 	       fb_part_well_formed(frame) && fb_reserved_is_zero(frame) &&
-	       (frame->flags == 0 || frame->flags == FB_FLAG_RESULT_TO_ALL ||
-		frame->flags == FB_FLAG_DIRECT);
+	       fb_flags_well_formed(frame);
 }
 
 /* Whether a frame from the wire names members, and may come to this one. */

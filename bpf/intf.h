@@ -9,7 +9,7 @@
 #include "wire.h"
 
 enum {
-	FB_INTF_VERSION = 7,
+	FB_INTF_VERSION = 8,
 	FB_MAX_GROUPS = 1024, /* per host */
 	FB_MAX_WINDOW = 4096, /* cells per group */
 	/* skb->mark of frames that the programs made themselves, so that egress lets them out. An
@@ -17,6 +17,12 @@ enum {
 	FB_MARK = 0x0fb0fb0f,
 	/* Tries for a cell's lock before the frame is dropped (and later asked for again). */
 	FB_LOCK_TRIES = 512,
+	/* The member that stands for all others, of a group that has fewer members. */
+	FB_EVERYONE = FB_MAX_MEMBERS - 1,
+	/* A member does not hear what goes to all at once if it misses much: what it has missed
+	 * counts for FB_MISS, what it has not makes up for one. */
+	FB_MISS = 8,
+	FB_DEAF_FROM = 128,
 };
 
 /* A member as the programs of one host see it. */
@@ -36,6 +42,8 @@ struct fb_group {
 	__u16 chunk_bytes; /* most payload of a frame */
 	__u8 members;
 	__u8 self; /* this host's index */
+	/* At FB_EVERYONE an IPv4 multicast address and its MAC address, if members are to have
+	 * one. */
 	struct fb_member member[FB_MAX_MEMBERS];
 };
 
@@ -81,6 +89,10 @@ struct fb_control {
 	__u64 token;	/* agent: whose cells these are */
 	/* The programs: a chunk of which frames came that cannot be of one collective. */
 	__u64 mismatched;
+	__u64 overheard; /* ingress: members whose HELLO to everyone arrived, one bit each */
+	/* Leader: everyone hears what is sent to everyone; the programs: not any more. */
+	__u32 multicast;
+	__u32 missed; /* the programs: how much of that this host has not heard, of late */
 };
 
 /*
@@ -93,6 +105,7 @@ struct fb_control {
 	X(contributions_folded, "contributions folded in the kernel")                              \
 	X(chunks_completed, "chunks whose last contribution was folded here")                      \
 	X(fan_outs, "results, broadcasts and direct contributions sent to all members")            \
+	X(multicasts, "frames among these that went to all members at once")                       \
 	X(deposited, "results, broadcasts and pieces put into a cell")                             \
 	X(duplicates, "frames that said what was known already")                                   \
 	X(retransmissions, "results, broadcasts and contributions sent again")                     \

@@ -73,7 +73,7 @@ static __always_inline int fb_uniform(struct __sk_buff *skb, const struct fb_fra
 /* Deposits the frame at byte `at` of the packet, if it is of the group and the member that the
  * first one is of. */
 int fb_deposit_one(struct __sk_buff *skb, const struct fb_frame *first, struct fb_group *group,
-		   __u32 at)
+		   __u32 at, int alone)
 {
 	struct fb_frame frame;
 	struct fb_packet packet = {.ctx = skb, .payload = at + FB_FRAME_BYTES};
@@ -93,7 +93,7 @@ int fb_deposit_one(struct __sk_buff *skb, const struct fb_frame *first, struct f
 		c.counters->frames_in++;
 		why = fb_enter_cell(&packet, &c, 1);
 		if (!why) {
-			why = fb_deposit(&c);
+			why = fb_deposit(&c, alone);
 			fb_unlock(c.cell);
 		}
 	}
@@ -102,7 +102,7 @@ int fb_deposit_one(struct __sk_buff *skb, const struct fb_frame *first, struct f
 }
 
 /* Deposits all frames of a super-frame. */
-static __always_inline void fb_deposit_all(struct __sk_buff *skb, const struct fb_frame *first,
+static __always_inline void fb_deposit_all(struct __sk_buff *skb, const struct fb_headers *headers,
 					   struct fb_group *group)
 {
 	__u32 at = FB_OUTER_BYTES;
@@ -110,7 +110,7 @@ static __always_inline void fb_deposit_all(struct __sk_buff *skb, const struct f
 	for (int i = 0; i < FB_MOST_FRAMES; i++) {
 		if (at >= skb->len)
 			break;
-		fb_deposit_one(skb, first, group, at);
+		fb_deposit_one(skb, &headers->frame, group, at, !fb_is_multicast(headers));
 		at += skb->gso_size;
 	}
 }

@@ -116,6 +116,15 @@ int fb_send(struct __sk_buff *skb, struct fb_headers *headers, const struct fb_g
 	return pending;
 }
 
+/* To whom a frame for the members of `mask` is sent: to all others at once, where they hear it. */
+static __always_inline __u64 fb_audience(const struct fb_context *c, __u64 mask, __u32 frames)
+{
+	if (!*(volatile const __u32 *)&c->control->multicast || mask != fb_others(c->group))
+		return mask;
+	c->counters->multicasts += frames;
+	return 1ULL << FB_EVERYONE;
+}
+
 static __always_inline int fb_sent(struct __sk_buff *skb, int pending, int egress)
 {
 	if (!pending)
@@ -147,7 +156,7 @@ static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *
 		why = fb_pull(c, &reply);
 		break;
 	default:
-		why = fb_deposit(c);
+		why = fb_deposit(c, !fb_is_multicast(headers));
 	}
 	if (!reply.mask) {
 		fb_unlock(c->cell);
@@ -172,6 +181,8 @@ static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *
 		return FB_WHY(drop_kernel);
 	if (reply.kind == FB_KIND_PULL)
 		c->counters->pulls_sent++;
+	else
+		reply.mask = fb_audience(c, reply.mask, 1);
 	fb_fill_headers(headers, FB_HEADER_BYTES + out->length, c->group, own_mac);
 	*verdict = fb_sent(skb, fb_send(skb, headers, c->group, reply.mask, c->counters), egress);
 	return why;
@@ -195,10 +206,14 @@ static __always_inline int fb_fan_out(struct __sk_buff *skb, struct fb_headers *
 				      struct fb_context *c, const __u8 *own_mac)
 {
 	__u32 bytes = skb->gso_size ? skb->len : FB_HEADER_BYTES + headers->frame.length;
+	__u32 frames = fb_frames_of(skb);
+	__u64 mask = fb_others(c->group);
 
-	c->counters->fan_outs += fb_frames_of(skb);
+	c->counters->fan_outs += frames;
+	if (!fb_find_cell(c))
+		mask = fb_audience(c, mask, frames);
 	fb_fill_headers(headers, bytes, c->group, own_mac);
-	return fb_sent(skb, fb_send(skb, headers, c->group, fb_others(c->group), c->counters), 1);
+	return fb_sent(skb, fb_send(skb, headers, c->group, mask, c->counters), 1);
 }
 
 /* Copies the headers of the packet in hand, if it is a frame. */
@@ -220,18 +235,23 @@ static __always_inline int fb_tc_headers(struct __sk_buff *skb, struct fb_header
 	return bpf_skb_load_bytes(skb, 0, &headers->eth, FB_HEADER_BYTES) == 0;
 }
 
-/* A HELLO: its sender's frames arrive, and its MAC address is known from now on. The first one
- * counts; a later one has nothing to say. */
+/* A HELLO: its sender's frames arrive, and its MAC address is known from now on. One to everyone
+ * says that what its sender sends to everyone arrives. The first counts; a later one has nothing to
+ * say. */
 static __always_inline int fb_hello(const struct fb_packet *packet, struct fb_context *c,
 				    const struct fb_headers *headers)
 {
-	int why;
+	int why, multicast = fb_is_multicast(headers);
 
-	if (fb_is_heard(c->group, c->frame->source) || fb_find_cell(c))
+	if ((!multicast && fb_is_heard(c->group, c->frame->source)) || fb_find_cell(c))
 		return 0;
 	why = fb_receive(packet, c, 1);
 	if (why)
 		return why;
+	if (multicast) {
+		__sync_fetch_and_or(&c->control->overheard, 1ULL << c->frame->source);
+		return 0;
+	}
 	fb_learn(c, headers);
 	__sync_fetch_and_or(&c->control->heard, 1ULL << c->frame->source);
 	return 0;
@@ -256,7 +276,7 @@ static __always_inline int fb_take_in(struct __sk_buff *skb, struct fb_passage *
 	if (skb->gso_size) {
 		why = fb_admit(&p->headers, c, fb_super_well_formed(skb, &p->headers));
 		if (!why)
-			fb_deposit_all(skb, &p->frame, c->group);
+			fb_deposit_all(skb, &p->headers, c->group);
 		return why;
 	}
 	why = fb_admit(&p->headers, c, fb_well_formed(&p->headers, packet.bytes));
@@ -302,8 +322,17 @@ static __always_inline int fb_let_out(struct __sk_buff *skb, struct fb_passage *
 			return FB_WHY(drop_malformed);
 		p->verdict = fb_fan_out(skb, &p->headers, c, p->own_mac);
 		return 0;
-	case FB_KIND_PIECE:
 	case FB_KIND_HELLO:
+		if (frame->flags == FB_FLAG_DIRECT) {
+			fb_fill_headers(&p->headers, FB_HEADER_BYTES, c->group, p->own_mac);
+			p->verdict = fb_sent(
+			    skb,
+			    fb_send(skb, &p->headers, c->group, 1ULL << FB_EVERYONE, c->counters),
+			    1);
+			return 0;
+		}
+		break;
+	case FB_KIND_PIECE:
 		break;
 	default:
 		return FB_WHY(drop_malformed);

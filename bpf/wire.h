@@ -22,7 +22,7 @@
 
 enum {
 	FB_WIRE_MAGIC = 0x4b434246, /* "FBCK" in memory on a little-endian host */
-	FB_WIRE_VERSION = 6,
+	FB_WIRE_VERSION = 7,
 	FB_UDP_PORT = 17717, /* default; unassigned by IANA */
 
 	FB_MAX_MEMBERS = 64, /* one bit each in a 64-bit map */
@@ -82,8 +82,10 @@ enum fb_flag {
 	 * with the aggregator (Reduce). */
 	FB_FLAG_RESULT_TO_ALL = 1,
 	/* Every member folds the chunk for itself: contributions go to everyone, a result only to
-	 * who asks. The target is 0. */
+	 * who asks. The target is 0. Of a HELLO: it is to go to everyone at once. */
 	FB_FLAG_DIRECT = 2,
+	/* Of a PULL, beside these: its sender does not hear what goes to everyone at once. */
+	FB_FLAG_DEAF = 4,
 };
 
 /* A bit of `message`. */

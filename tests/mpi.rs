@@ -23,6 +23,8 @@ mod forms;
 mod harness;
 #[path = "mpi/limits.rs"]
 mod limits;
+#[path = "mpi/multicast.rs"]
+mod multicast;
 #[path = "mpi/programs.rs"]
 mod programs;
 #[path = "common/random.rs"]

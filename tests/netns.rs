@@ -138,6 +138,7 @@ fn host(me: u8, meeting: &Meeting, bridge: &Bridge, setting: &Setting) {
         members: members.clone(),
         window: WINDOW,
         chunk_bytes,
+        multicast: true,
     };
     let group = client.create_group(&spec).expect("a group");
     assert!(hooks.contains(&group.hook), "{:?}", group.hook);

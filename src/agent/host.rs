@@ -10,6 +10,7 @@ use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::hook::Hook;
 use crate::agent::interface::{self, Interface};
 use crate::agent::ledger::Ledger;
+use crate::agent::multicast::Membership;
 use crate::agent::options::Options;
 use crate::agent::owner::Owner;
 use crate::agent::port::HeldPort;
@@ -22,7 +23,7 @@ use crate::agent::socket::Peer;
 use crate::agent::spec::{GroupSpec, max_chunk_bytes};
 use crate::agent::sweep::sweep;
 use crate::agent::sys;
-use crate::bindings::{FB_MAX_GROUPS, fb_counters, fb_group, fb_member};
+use crate::bindings::{FB_EVERYONE, FB_MAX_GROUPS, fb_counters, fb_group, fb_member};
 
 pub(crate) type ConnectionId = u64;
 
@@ -35,6 +36,8 @@ struct GroupRecord {
     hook: Hook,
     map: u32,
     since: Instant,
+    /// The interface takes in what is sent to all members, as long as it is there.
+    _membership: Option<Membership>,
 }
 
 /// Everything the agent has in the kernel. Dropping it takes it all away.
@@ -127,8 +130,15 @@ impl Host {
             self.ledger.admit(peer.uid, bytes, limits, sys::map_exists)?;
         }
         let hook = self.attach(&interface)?;
-        let (slot, cells) =
-            self.place(&spec, peer.uid).inspect_err(|_| self.detach_unused(interface.index))?;
+        let membership = spec.multicast_address().and_then(|all| {
+            let joined = Membership::new(all, address);
+            joined
+                .inspect_err(|error| log::info!("no multicast on {}: {error}", interface.name))
+                .ok()
+        });
+        let (slot, cells) = self
+            .place(&spec, peer.uid, membership.as_ref())
+            .inspect_err(|_| self.detach_unused(interface.index))?;
         self.ledger.add(peer.uid, cells.id, bytes);
         let reply =
             GroupReply { slot, hook, interface: interface.name.clone(), port: self.options.port };
@@ -142,17 +152,27 @@ impl Host {
             hook,
             map: cells.id,
             since: Instant::now(),
+            _membership: membership,
         };
         self.groups.insert(slot, record);
         Ok((reply, cells.fd))
     }
 
     /// Puts a group into a slot.
-    fn place(&mut self, spec: &GroupSpec, uid: u32) -> Result<(u32, CellMap)> {
+    fn place(
+        &mut self,
+        spec: &GroupSpec,
+        uid: u32,
+        membership: Option<&Membership>,
+    ) -> Result<(u32, CellMap)> {
         let taken = self.slots.take(spec.window, &self.programs)?;
         let (slot, cells) =
             taken.ok_or_else(|| Error::new(ErrorKind::Kernel, "no slot is left for a group"))?;
-        match self.programs.add_group(spec.token, &kernel_group(spec, slot, uid), &cells) {
+        match self.programs.add_group(
+            spec.token,
+            &kernel_group(spec, slot, uid, membership),
+            &cells,
+        ) {
             Ok(()) => Ok((slot, cells)),
             Err(error) => {
                 self.slots.give_back(slot, &self.programs);
@@ -275,7 +295,12 @@ fn no_group(slot: u32) -> Error {
     Error::new(ErrorKind::NotFound, format!("you have no group {slot}"))
 }
 
-fn kernel_group(spec: &GroupSpec, slot: u32, uid: u32) -> fb_group {
+fn kernel_group(
+    spec: &GroupSpec,
+    slot: u32,
+    uid: u32,
+    membership: Option<&Membership>,
+) -> fb_group {
     let mut group = fb_group {
         slot,
         uid,
@@ -287,6 +312,9 @@ fn kernel_group(spec: &GroupSpec, slot: u32, uid: u32) -> fb_group {
     };
     for (member, address) in group.member.iter_mut().zip(&spec.members) {
         *member = fb_member { address: u32::from_ne_bytes(address.octets()), ..Default::default() };
+    }
+    if let Some(membership) = membership {
+        group.member[FB_EVERYONE as usize] = membership.member();
     }
     group
 }

@@ -26,6 +26,7 @@ mod hook;
 mod host;
 mod interface;
 mod ledger;
+mod multicast;
 mod netlink;
 mod options;
 mod owner;

@@ -8,6 +8,7 @@ fn spec() -> GroupSpec {
         members: vec![Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)],
         window: 64,
         chunk_bytes: 1408,
+        multicast: true,
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::error::{Error, ErrorKind, Result};
-use crate::bindings::{FB_CHUNK_BYTES, FB_FRAME_BYTES, FB_MAX_MEMBERS, FB_MAX_WINDOW};
+use crate::bindings::{FB_CHUNK_BYTES, FB_EVERYONE, FB_FRAME_BYTES, FB_MAX_MEMBERS, FB_MAX_WINDOW};
 
 /// IPv4 header, UDP header and frame header, in front of a chunk.
 const FRAME_OVERHEAD: u32 = 20 + 8 + FB_FRAME_BYTES;
@@ -24,6 +24,8 @@ pub struct GroupSpec {
     pub window: u32,
     /// Most payload of a frame.
     pub chunk_bytes: u16,
+    /// Whether the members are to have an address in common, for what goes to all of them.
+    pub multicast: bool,
 }
 
 impl GroupSpec {
@@ -73,6 +75,14 @@ impl GroupSpec {
         Ok(())
     }
 
+    /// The address that the members have in common, if they are to: by their token, in the scope that is an
+    /// organization's own (239.192.0.0/14, RFC 2365). For two members it would be of no use.
+    pub fn multicast_address(&self) -> Option<Ipv4Addr> {
+        let members = self.members.len();
+        let all = self.multicast && members > 2 && members < FB_EVERYONE as usize;
+        all.then(|| Ipv4Addr::from(0xefc0_0000 | self.token as u32 & 0x3_ffff))
+    }
+
     /// Address of this host's member.
     pub fn own_address(&self) -> Option<Ipv4Addr> {
         self.members.get(usize::from(self.self_index)).copied()
@@ -95,7 +105,19 @@ mod tests {
             members: vec![Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)],
             window: 64,
             chunk_bytes: 1408,
+            multicast: true,
         }
+    }
+
+    #[test]
+    fn members_have_an_address_in_common_if_there_are_more_than_two() {
+        let of = |count: u8, multicast| {
+            let members = (1..=count).map(|host| Ipv4Addr::new(10, 0, 0, host)).collect();
+            GroupSpec { members, multicast, ..spec() }.multicast_address()
+        };
+        assert_eq!(of(3, true), Some(Ipv4Addr::new(239, 195, 255, 255)));
+        assert_eq!([of(3, false), of(2, true), of(63, true)], [None; 3]);
+        assert!(of(62, true).is_some());
     }
 
     #[test]

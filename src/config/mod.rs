@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     pub sum: Sum,
     /// What carries the frames.
     pub transport: Transport,
+    /// What goes to all members goes at once, where they hear it.
+    pub multicast: bool,
 }
 
 /// Settings of one process.
@@ -160,6 +162,7 @@ impl Default for Config {
                 algorithm: None,
                 sum: Sum::Auto,
                 transport: Transport::Auto,
+                multicast: true,
             },
             stats: None,
             report: Report::Off,

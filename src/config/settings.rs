@@ -82,6 +82,9 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "how folds to all go, the only way that is tried beside MPI: `star`, by one aggregator for each chunk; `direct`, from everyone to everyone; `shards`, each host a part, broadcasts too; `auto`: as measured, at first shards from 4 KiB on (broadcasts: 32 KiB), below that direct between two hosts, else star ([protocol](protocol.md))",
         parse: Some(|config, text| one_of(&mut config.shared.algorithm, text,
             &[("auto", None), ("star", Some(Algorithm::Star)), ("direct", Some(Algorithm::Direct)), ("shards", Some(Algorithm::Shards))])) },
+    Setting { name: "FOLDBACK_MULTICAST", form: "auto or off", reader: AllRanks, default: "`auto`",
+        meaning: "`auto`: between more than two hosts that all hear them, results and broadcasts go by one frame, to an IP multicast address of the group's; `off`: by one to each",
+        parse: Some(|config, text| one_of(&mut config.shared.multicast, text, &[("auto", true), ("off", false)])) },
     Setting { name: "FOLDBACK_WINDOW", form: "a power of two from 256 to 4096", reader: AllRanks, default: "1024",
         meaning: "cells of a group, a power of two from 256 to 4096; a cell takes 1472 bytes of kernel memory on each host",
         parse: Some(|config, text| {

@@ -59,6 +59,7 @@ fn by_agent(
         members: members.to_vec(),
         window,
         chunk_bytes: identity.chunk_bytes,
+        multicast: context.multicast(),
     };
     let group = client.create_group(&spec).map_err(|error| Trouble::Agent(error.to_string()))?;
     let made = || -> std::io::Result<_> {
@@ -109,10 +110,15 @@ pub fn go_to_work(wire: &mut GroupWire, keeper: &Arc<Keeper>, peers: Vec<Option<
 }
 
 /// Says HELLO, which is for programs to learn from.
-pub fn greet(wire: &mut GroupWire) {
-    if wire.fabric.has_programs() {
-        wire.hello();
+pub fn greet(context: &Context<'_>, wire: &mut GroupWire) {
+    if !wire.fabric.has_programs() {
+        return;
     }
+    // Before the others, so that it has come where those have.
+    if context.multicast() && wire.identity().members > 2 {
+        wire.hello_to_everyone();
+    }
+    wire.hello();
 }
 
 /// Sends HELLOs until everyone's have come, if there are programs, then folds once at every aggregator.
@@ -140,7 +146,7 @@ pub fn try_out(
             return late(Missing::Hello);
         }
         if now >= next_hello {
-            greet(wire);
+            greet(context, wire);
             next_hello = now + Duration::from_millis(5);
         }
         waiter.turn();
@@ -160,7 +166,7 @@ pub fn try_out(
             return late(Missing::Fold);
         }
         if Instant::now() >= next_hello {
-            greet(wire);
+            greet(context, wire);
             next_hello = Instant::now() + Duration::from_millis(5);
         }
         waiter.turn();

@@ -66,6 +66,11 @@ impl Context<'_> {
     pub fn transport(&self) -> Transport {
         self.config.as_ref().map_or(Transport::Auto, |config| config.shared.transport)
     }
+
+    /// Whether what goes to all members may go at once.
+    fn multicast(&self) -> bool {
+        self.config.as_ref().is_ok_and(|config| config.shared.multicast)
+    }
 }
 
 /// What a rank says in the first exchange: who and where it is, and how it is set.
@@ -108,6 +113,8 @@ struct Offer {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Outcome {
     trouble: Option<Trouble>,
+    /// This host has heard what all others sent to everyone.
+    overheard: bool,
 }
 
 /// Makes sure that every rank of `comm` has foldback; ends the job if some do not answer in time.
@@ -197,7 +204,7 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
         None
     });
 
-    let outcomes = tell(mpi, comm, &Outcome { trouble }, &mut || ())?;
+    let outcomes = tell(mpi, comm, &Outcome { trouble, overheard: false }, &mut || ())?;
     troubles(&layout, outcomes.iter().map(|outcome| &outcome.trouble))?;
 
     // Where its frames are to be let through.
@@ -205,11 +212,12 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
     let trouble = joined
         .as_mut()
         .and_then(|joined| try_out(context, joined, port, config.probe_timeout).err());
+    let overheard = joined.as_ref().is_some_and(|(wire, _)| wire.overheard_all());
     // A peer may have missed our HELLO; it cannot go on without.
     let mut next_hello = Instant::now();
-    let outcomes = tell(mpi, comm, &Outcome { trouble }, &mut || {
+    let outcomes = tell(mpi, comm, &Outcome { trouble, overheard }, &mut || {
         if let Some((wire, _)) = joined.as_mut().filter(|_| Instant::now() >= next_hello) {
-            greet(wire);
+            greet(context, wire);
             next_hello = Instant::now() + Duration::from_millis(10);
         }
     })?;
@@ -218,6 +226,10 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
             context.keepers.set_in_vain();
         }
     })?;
+    let everyone_hears = layout.hosts.iter().all(|ranks| outcomes[ranks[0]].overheard);
+    if let Some((wire, _)) = joined.as_ref().filter(|_| everyone_hears) {
+        wire.cells.set_multicast();
+    }
     // Only now: what the trial found must be the programs' own work.
     if let (Some((wire, _)), Some(keeper)) = (&mut joined, &means.keeper) {
         go_to_work(wire, keeper, peers);
@@ -356,7 +368,7 @@ fn agree(hellos: &[Hello], layout: &Layout) -> Result<Vec<Ipv4Addr>, NoGroup> {
         if hello.shared != first.shared {
             return differs(
                 "foldback configuration (FOLDBACK_MAX_BYTES, FOLDBACK_SETUP_CALLS, FOLDBACK_WINDOW, \
-                 FOLDBACK_ALGORITHM, FOLDBACK_ROUTE, or FOLDBACK_HOOK=none)",
+                 FOLDBACK_ALGORITHM, FOLDBACK_ROUTE, FOLDBACK_SUM, FOLDBACK_MULTICAST, or FOLDBACK_HOOK=none)",
             );
         }
     }

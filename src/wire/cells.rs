@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::bindings::{
-    FB_KIND_BROADCAST, FB_KIND_CONTRIBUTION, fb_cell, fb_control, fb_frame, fb_kind,
+    FB_DEAF_FROM, FB_KIND_BROADCAST, FB_KIND_CONTRIBUTION, fb_cell, fb_control, fb_frame, fb_kind,
 };
 
 /// Where the cells are: a mapped BPF map, or plain memory in tests.
@@ -66,6 +66,27 @@ impl<M: Memory> Cells<M> {
         // SAFETY: as in `set_consumed`.
         let heard = unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).heard) };
         heard.load(Ordering::Acquire)
+    }
+
+    /// Members whose HELLO to everyone has arrived, likewise.
+    pub fn overheard(&self) -> u64 {
+        // SAFETY: as in `set_consumed`.
+        let overheard = unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).overheard) };
+        overheard.load(Ordering::Acquire)
+    }
+
+    /// Tells the programs that all members hear what goes to all at once.
+    pub fn set_multicast(&self) {
+        // SAFETY: as in `set_consumed`.
+        let multicast = unsafe { AtomicU32::from_ptr(&raw mut (*self.control()).multicast) };
+        multicast.store(1, Ordering::Release);
+    }
+
+    /// Whether this host does not hear what goes to all at once, though it was thought to.
+    pub fn is_deaf(&self) -> bool {
+        // SAFETY: as in `set_consumed`.
+        let missed = unsafe { AtomicU32::from_ptr(&raw mut (*self.control()).missed) };
+        missed.load(Ordering::Relaxed) > FB_DEAF_FROM
     }
 
     /// Whether chunk `seq` is there: its result, or its broadcast.

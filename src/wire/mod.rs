@@ -204,10 +204,25 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         }
     }
 
+    /// Announces this member to all others at once, for them to tell whether they hear that.
+    pub fn hello_to_everyone(&mut self) {
+        let flags = b::FB_FLAG_DIRECT as u8;
+        let frame = b::fb_frame { seq: 1, flags, ..self.frame(b::FB_KIND_HELLO) };
+        self.fabric.send(self.other(), &sealed(frame, &[]), &[]);
+    }
+
+    /// Whether what every other member sends to all at once has arrived.
+    pub fn overheard_all(&self) -> bool {
+        self.cells.overheard() | 1 << self.identity.me == self.everyone()
+    }
+
+    fn everyone(&self) -> u64 {
+        u64::MAX >> (64 - u32::from(self.identity.members))
+    }
+
     /// Whether every other member's HELLO has arrived.
     pub fn heard_all(&self) -> bool {
-        let all = u64::MAX >> (64 - u32::from(self.identity.members));
-        self.cells.heard() | 1 << self.identity.me == all
+        self.cells.heard() | 1 << self.identity.me == self.everyone()
     }
 
     /// Takes leave of the group: one more sync, by which all members learn that all have released
@@ -374,6 +389,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     /// Asks `member` for what it holds of chunk `seq`, whose frames have these flags and this target.
     fn ask(&mut self, member: u8, seq: u64, target: u8, flags: u8) {
         self.asked += 1;
+        let flags = if self.cells.is_deaf() { flags | b::FB_FLAG_DEAF as u8 } else { flags };
         let frame = b::fb_frame { seq, target, flags, ..self.frame(b::FB_KIND_PULL) };
         self.fabric.send(member, &sealed(frame, &[]), &[]);
     }

@@ -225,5 +225,12 @@ pub fn eventually(what: &str, mut check: impl FnMut() -> bool) {
 
 /// A group of `HERE` and `THERE`.
 pub fn spec(token: u64) -> GroupSpec {
-    GroupSpec { token, self_index: 0, members: vec![HERE, THERE], window: 64, chunk_bytes: 1408 }
+    GroupSpec {
+        token,
+        self_index: 0,
+        members: vec![HERE, THERE],
+        window: 64,
+        chunk_bytes: 1408,
+        multicast: false,
+    }
 }

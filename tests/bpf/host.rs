@@ -243,10 +243,33 @@ impl Host {
 
     /// Tells the programs how far this host is.
     pub fn set_consumed(&self, seq: u64) {
-        // The control element lies in a cell's place, its first field where a cell has `seq`.
-        let mut control: b::fb_cell = element(&self.cells, 0);
-        control.seq = seq;
+        self.change_control(|control| control.consumed = seq);
+    }
+
+    fn change_control(&self, change: impl FnOnce(&mut b::fb_control)) {
+        let mut control = self.control();
+        change(&mut control);
         set_element(&self.cells, 0, &control);
+    }
+
+    /// Gives the members an address in common, which all hear.
+    pub fn multicast(&self) {
+        self.change_group(|group| {
+            let all = &mut group.member[b::FB_EVERYONE as usize];
+            all.address = u32::from_ne_bytes(ALL);
+            let [a, b, c, d, e, f] = ALL_MAC;
+            all.mac = u64::from_ne_bytes([a, b, c, d, e, f, 0, 0]);
+        });
+        self.change_control(|control| control.multicast = 1);
+    }
+
+    /// What the programs of this host must send to all at once, to the last byte.
+    pub fn sent_to_all(&self, kind: b::fb_kind, chunk: Chunk, payload: &[u8]) -> Vec<u8> {
+        let packet = self.packet(self.me, 0, chunk.frame(kind), payload).with(|p| {
+            (p.ip.tos, p.ip.id, p.ip.ttl) = (0, 0, 64);
+            p.udp.from = b::FB_UDP_PORT as u16;
+        });
+        to_all(packet).bytes()
     }
 
     /// What the programs counted for the group since the last time this was asked: the counters
@@ -280,6 +303,15 @@ fn moved(now: &[(String, u64); COUNTERS], before: &[u64; COUNTERS]) -> String {
         .collect();
     moved.join(", ")
 }
+
+/// The same packet, to the address of all members.
+pub fn to_all(packet: Packet) -> Packet {
+    packet.with(|p| (p.to_mac, p.ip.to) = (ALL_MAC, ALL))
+}
+
+/// Address of all members.
+pub const ALL: [u8; 4] = [239, 192, 0x81, 7];
+pub const ALL_MAC: [u8; 6] = [0x01, 0x00, 0x5e, 0x40, 0x81, 7];
 
 fn cell_index(seq: u64) -> u32 {
     1 + (seq % u64::from(WINDOW)) as u32

@@ -206,9 +206,12 @@ pub fn element<T: Plain>(cells: &MapHandle, index: u32) -> T {
     from_bytes(&bytes.expect("an element"))
 }
 
-/// Sets a cell.
-pub fn set_element(cells: &MapHandle, index: u32, cell: &b::fb_cell) {
-    cells.update(&index.to_ne_bytes(), bytes_of(cell), MapFlags::ANY).expect("cells");
+/// Sets a cell, or what lies at the beginning of one's place.
+pub fn set_element<T: Plain>(cells: &MapHandle, index: u32, value: &T) {
+    let bytes = cells.lookup(&index.to_ne_bytes(), MapFlags::ANY).expect("cells");
+    let mut bytes = bytes.expect("an element");
+    bytes[..size_of::<T>()].copy_from_slice(bytes_of(value));
+    cells.update(&index.to_ne_bytes(), &bytes, MapFlags::ANY).expect("cells");
 }
 
 /// Structures of the C header.

@@ -80,7 +80,14 @@ fn fill(served: &Served) -> Client {
     let members: Vec<_> = served.addresses();
     for token in 1.. {
         let members = members.clone();
-        let spec = GroupSpec { token, self_index: 1, members, window: 256, chunk_bytes: 1408 };
+        let spec = GroupSpec {
+            token,
+            self_index: 1,
+            members,
+            window: 256,
+            chunk_bytes: 1408,
+            multicast: false,
+        };
         match client.create_group(&spec) {
             Ok(group) => drop(group.cells),
             Err(error) => {
