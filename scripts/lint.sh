@@ -21,6 +21,17 @@ git ls-files --cached --others --exclude-standard -z 'scripts/*.sh' .ci/run | xa
 step clippy
 cargo clippy --release --all-targets --quiet -- -D warnings
 
+step "features of dependencies"
+# What the tests add to those of the library makes cargo build that anew in turns (Cargo.toml).
+features() {
+	cargo tree --prefix none --edges "$1" --format '{p} {f}' | sed 's/ (\*)$//' | sort -u
+}
+differ=$(features normal,build | grep -vxF "$(features normal,build,dev)" || true)
+[ -z "$differ" ] || {
+	echo "lint: \`cargo test\` gives more features than \`cargo build\` to: $differ" >&2
+	exit 1
+}
+
 step include/foldback.h
 cargo test --release --quiet --test header
 
