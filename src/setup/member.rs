@@ -16,6 +16,9 @@ use crate::wait::Waiter;
 use crate::wire::cells::{Cells, Mapped};
 use crate::wire::{Algorithm, Identity, Kind, Transfer, Wire};
 
+/// From one HELLO to the next.
+const HELLO_AGAIN: Duration = Duration::from_millis(5);
+
 /// What a leader has for a group, beside what it offers the others.
 #[derive(Default)]
 pub struct Means {
@@ -35,10 +38,10 @@ impl Means {
         identity: &Identity,
         members: &[Ipv4Addr],
         peers: &[Option<Contact>],
-        window: u32,
+        (window, multicast): (u32, bool),
     ) -> Result<(GroupWire, Member), Trouble> {
         match (&self.client, &self.keeper) {
-            (Some(client), _) => by_agent(context, client, identity, members, window),
+            (Some(client), _) => by_agent(context, client, identity, members, (window, multicast)),
             (None, Some(keeper)) => by_keeper(keeper, identity, members, peers, window),
             (None, None) => Err(Trouble::Group("neither programs nor sockets".into())),
         }
@@ -51,7 +54,7 @@ fn by_agent(
     client: &Arc<Client>,
     identity: &Identity,
     members: &[Ipv4Addr],
-    window: u32,
+    (window, multicast): (u32, bool),
 ) -> Result<(GroupWire, Member), Trouble> {
     let spec = GroupSpec {
         token: identity.token,
@@ -59,7 +62,7 @@ fn by_agent(
         members: members.to_vec(),
         window,
         chunk_bytes: identity.chunk_bytes,
-        multicast: context.multicast(),
+        multicast,
     };
     let group = client.create_group(&spec).map_err(|error| Trouble::Agent(error.to_string()))?;
     let made = || -> std::io::Result<_> {
@@ -109,23 +112,46 @@ pub fn go_to_work(wire: &mut GroupWire, keeper: &Arc<Keeper>, peers: Vec<Option<
     wire.fabric.go_to_work();
 }
 
-/// Says HELLO, which is for programs to learn from.
-pub fn greet(context: &Context<'_>, wire: &mut GroupWire) {
+/// Says HELLO, which is for programs to learn from; with `multicast`, to all at once, too.
+pub fn greet(wire: &mut GroupWire, multicast: bool) {
     if !wire.fabric.has_programs() {
         return;
     }
-    // Before the others, so that it has come where those have.
-    if context.multicast() && wire.identity().members > 2 {
+    // Before the others, so that it has mostly come where those have.
+    if multicast {
         wire.hello_to_everyone();
     }
     wire.hello();
+}
+
+/// Whether this host hears what all others send to all at once. On a network that carries it, that has mostly come by
+/// now; who hears nobody does not wait for long.
+pub fn listen(context: &Context<'_>, wire: &mut GroupWire) -> bool {
+    const FOR_ANY: Duration = Duration::from_millis(20);
+    const FOR_ALL: Duration = Duration::from_secs(1);
+    let begin = Instant::now();
+    let mut waiter = Waiter::new(context.mpi, context.nothing);
+    let mut next_hello = begin + HELLO_AGAIN;
+    while !wire.overheard_all() {
+        let now = Instant::now();
+        let patience = if wire.cells.overheard() == 0 { FOR_ANY } else { FOR_ALL };
+        if now - begin > patience {
+            return false;
+        }
+        if now >= next_hello {
+            greet(wire, true);
+            next_hello = now + HELLO_AGAIN;
+        }
+        waiter.turn();
+    }
+    true
 }
 
 /// Sends HELLOs until everyone's have come, if there are programs, then folds once at every aggregator.
 pub fn try_out(
     context: &Context<'_>,
     (wire, member): &mut (GroupWire, Member),
-    port: u16,
+    (port, multicast): (u16, bool),
     patience: Duration,
 ) -> Result<(), Trouble> {
     let begin = Instant::now();
@@ -146,8 +172,8 @@ pub fn try_out(
             return late(Missing::Hello);
         }
         if now >= next_hello {
-            greet(context, wire);
-            next_hello = now + Duration::from_millis(5);
+            greet(wire, multicast);
+            next_hello = now + HELLO_AGAIN;
         }
         waiter.turn();
     }
@@ -166,8 +192,8 @@ pub fn try_out(
             return late(Missing::Fold);
         }
         if Instant::now() >= next_hello {
-            greet(context, wire);
-            next_hello = Instant::now() + Duration::from_millis(5);
+            greet(wire, multicast);
+            next_hello = Instant::now() + HELLO_AGAIN;
         }
         waiter.turn();
     }

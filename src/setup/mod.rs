@@ -22,6 +22,7 @@ mod member;
 mod trouble;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -39,10 +40,13 @@ use crate::wire::socket::SocketPool;
 use crate::wire::{Algorithm, Identity};
 use agent::AgentAccess;
 use exchange::{Failure, exchange};
-use member::{Means, go_to_work, greet, try_out};
+use member::{Means, go_to_work, greet, listen, try_out};
 
 pub use trouble::NoGroup;
 use trouble::Trouble;
+
+/// This process has not heard what is sent to all at once: one trial is enough.
+static DEAF: AtomicBool = AtomicBool::new(false);
 
 /// Most hosts that do without programs unless they are told to: on more MPI was faster
 /// (docs/benchmarks.md, Without programs).
@@ -67,9 +71,10 @@ impl Context<'_> {
         self.config.as_ref().map_or(Transport::Auto, |config| config.shared.transport)
     }
 
-    /// Whether what goes to all members may go at once.
+    /// Whether what goes to all members may go at once, as far as this process knows.
     fn multicast(&self) -> bool {
-        self.config.as_ref().is_ok_and(|config| config.shared.multicast)
+        let wanted = self.config.as_ref().is_ok_and(|config| config.shared.multicast);
+        wanted && !DEAF.load(Ordering::Relaxed)
     }
 }
 
@@ -101,6 +106,8 @@ struct Offer {
     keeper: Option<u16>,
     /// Where else that takes connections.
     elsewhere: Vec<SocketAddrV4>,
+    /// It may hear what is sent to all at once.
+    multicast: bool,
     /// Why it has no programs, if it can do without.
     no_programs: Option<String>,
     /// The address of the agent that this rank embeds.
@@ -183,6 +190,7 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
         me: me as u8,
         chunk_bytes,
     };
+    let multicast = !by_sockets && members.len() > 2 && leaders().all(|offer| offer.multicast);
     let mut trouble = None;
     let mut joined = None;
     let leaf = match (&mut means.meeting, &leader.meeting) {
@@ -196,7 +204,8 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
     };
     let peers: Vec<_> = leaders().enumerate().map(contact).collect();
     if leads {
-        let join = means.join(context, &identity, &members, &peers, config.shared.window);
+        let join =
+            means.join(context, &identity, &members, &peers, (config.shared.window, multicast));
         joined = join.map_err(|error| trouble = Some(error)).ok();
     }
     let leaf = leaf.unwrap_or_else(|error| {
@@ -211,13 +220,19 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
     let port = leader.keeper.filter(|_| by_sockets).unwrap_or(leader.port);
     let trouble = joined
         .as_mut()
-        .and_then(|joined| try_out(context, joined, port, config.probe_timeout).err());
-    let overheard = joined.as_ref().is_some_and(|(wire, _)| wire.overheard_all());
+        .and_then(|joined| try_out(context, joined, (port, multicast), config.probe_timeout).err());
+    let listens = joined.as_mut().filter(|_| multicast && trouble.is_none());
+    let overheard = listens.map(|(wire, _)| listen(context, wire));
+    if overheard == Some(false) {
+        log::info!("not all hear what is sent to all at once: it is sent to each");
+        DEAF.store(true, Ordering::Relaxed);
+    }
+    let overheard = overheard.unwrap_or(false);
     // A peer may have missed our HELLO; it cannot go on without.
     let mut next_hello = Instant::now();
     let outcomes = tell(mpi, comm, &Outcome { trouble, overheard }, &mut || {
         if let Some((wire, _)) = joined.as_mut().filter(|_| Instant::now() >= next_hello) {
-            greet(context, wire);
+            greet(wire, multicast);
             next_hello = Instant::now() + Duration::from_millis(10);
         }
     })?;
@@ -278,6 +293,7 @@ impl Offer {
                     offer.chunk_bytes = interface.max_chunk_bytes & !7;
                     offer.port = client.welcome().port;
                     offer.embedded = context.agent.embedded_address();
+                    offer.multicast = context.multicast();
                     means.client = Some(client);
                 }
                 Err(why)
