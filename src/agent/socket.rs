@@ -106,6 +106,15 @@ impl Socket {
     /// Takes the next packet, or fails with `EAGAIN`. `None` is the end of the connection.
     /// Descriptors are taken only where `fds` says so; else the kernel closes them.
     pub(crate) fn receive(&self, limit: usize, fds: bool) -> nix::Result<Option<Packet>> {
+        // The kernel looks for a packet, and then whether the other end is closed: what is sent and closed
+        // in between reads as the end. Nothing comes after that, so that a second look finds what has come.
+        match self.receive_once(limit, fds)? {
+            None => self.receive_once(limit, fds),
+            packet => Ok(packet),
+        }
+    }
+
+    fn receive_once(&self, limit: usize, fds: bool) -> nix::Result<Option<Packet>> {
         let mut bytes = vec![0; limit];
         let mut control = nix::cmsg_space!(RawFd);
         let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -164,6 +173,8 @@ fn unix_address(address: &SocketAddress) -> nix::Result<UnixAddr> {
 mod tests {
     use super::*;
 
+    const CONNECTIONS: usize = 20_000;
+
     fn pair() -> (Socket, Socket) {
         let (listener, address) = Socket::listen_anywhere().unwrap();
         let client = Socket::connect(&address, Duration::from_secs(5)).unwrap();
@@ -190,6 +201,31 @@ mod tests {
             client.send(b"x", Some(reader.as_fd())).unwrap();
             assert_eq!(server.receive(16, wanted).unwrap().unwrap().fd.is_some(), wanted);
         }
+    }
+
+    #[test]
+    fn what_is_sent_comes_before_the_end() {
+        let (listener, address) = Socket::listen_anywhere().unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
+        let receive = |_| {
+            let client = Socket::connect(&address, Duration::from_secs(60)).unwrap();
+            loop {
+                match client.receive(16, false) {
+                    Err(Errno::EAGAIN) => {}
+                    packet => return packet.unwrap(),
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..CONNECTIONS {
+                    listener.wait(PollFlags::POLLIN, end).unwrap();
+                    listener.accept().unwrap().send(b"last words", None).unwrap();
+                }
+            });
+            let came = (0..CONNECTIONS).map(receive).filter(Option::is_some).count();
+            assert_eq!(came, CONNECTIONS);
+        });
     }
 
     #[test]
