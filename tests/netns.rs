@@ -146,7 +146,7 @@ fn host(me: u8, meeting: &Meeting, bridge: &Bridge, setting: &Setting) {
     assert_eq!(attached(), (tc == Tc::Clsact, group.hook != Hook::TcIngress));
     let cells = Cells::new(Mapped::new(&group.cells, WINDOW).expect("cells"));
     let sockets = SocketPool::default().sockets(&members, me.into(), group.port).expect("sockets");
-    let identity = Identity { token: TOKEN, members: HOSTS, me, chunk_bytes };
+    let identity = Identity { token: TOKEN, members: HOSTS, me, chunk_bytes, multicast: false };
     let mut wire = Wire::new(cells, sockets, identity);
 
     // Every host has its programs before the first HELLO, and has heard all before the first

@@ -52,4 +52,4 @@ pub use error::{Error, ErrorKind, Result};
 pub use hook::{Hook, HookChoice, Tc};
 pub use options::{Limits, Options};
 pub use protocol::{GroupStatus, InterfaceReply, InterfaceStatus, Status, Versions, Welcome};
-pub use spec::GroupSpec;
+pub use spec::{GroupSpec, can_share_address};

@@ -28,6 +28,11 @@ pub struct GroupSpec {
     pub multicast: bool,
 }
 
+/// Whether so many members can have an address in common: for two it would be of no use, and it takes a member's place.
+pub fn can_share_address(members: usize) -> bool {
+    members > 2 && members < FB_EVERYONE as usize
+}
+
 impl GroupSpec {
     /// Whether a group can be like this at all.
     pub fn check(&self) -> Result<()> {
@@ -76,11 +81,10 @@ impl GroupSpec {
     }
 
     /// The address that the members have in common, if they are to: by their token, in the scope that is an
-    /// organization's own (239.192.0.0/14, RFC 2365). For two members it would be of no use.
+    /// organization's own (239.192.0.0/14, RFC 2365).
     pub fn multicast_address(&self) -> Option<Ipv4Addr> {
-        let members = self.members.len();
-        let all = self.multicast && members > 2 && members < FB_EVERYONE as usize;
-        all.then(|| Ipv4Addr::from(0xefc0_0000 | self.token as u32 & 0x3_ffff))
+        let shared = self.multicast && can_share_address(self.members.len());
+        shared.then(|| Ipv4Addr::from(0xefc0_0000 | self.token as u32 & 0x3_ffff))
     }
 
     /// Address of this host's member.

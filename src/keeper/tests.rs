@@ -92,7 +92,7 @@ fn members_by(count: u8, ways: impl Fn(Arc<Seat>) -> Ways<Nowhere, Mapped, Peers
     let (mut wires, mut seats) = (Vec::new(), Vec::new());
     for me in 0..count {
         let chunk_bytes = FB_CHUNK_BYTES as u16;
-        let identity = Identity { token: TOKEN, members: count, me, chunk_bytes };
+        let identity = Identity { token: TOKEN, members: count, me, chunk_bytes, multicast: false };
         let others = peers.iter().enumerate();
         let others = others.map(|(member, at)| (member != usize::from(me)).then(|| home(*at)));
         let memory = Mapped::own(WINDOW).unwrap();
@@ -253,7 +253,7 @@ fn goes_by_a_connection(contact: Contact, streams: &Streams) {
     let keeper = Keepers::default().at(to, &elsewhere).unwrap();
     let own = keeper.elsewhere().pop().unwrap_or(SocketAddrV4::new(to, keeper.port()));
     let chunk_bytes = FB_CHUNK_BYTES as u16;
-    let identity = Identity { token: TOKEN, members: 2, me: 0, chunk_bytes };
+    let identity = Identity { token: TOKEN, members: 2, me: 0, chunk_bytes, multicast: false };
     let seat = keeper.seat(&identity, vec![None, Some(contact)], Mapped::own(WINDOW).unwrap());
     let pull = frame(b::FB_KIND_PULL, fb_frame { seq: 7, target: 1, ..Default::default() });
     let (begin, mut came) = (Instant::now(), None);
@@ -322,7 +322,7 @@ impl Datagrams for Counted {
 #[test]
 fn frames_take_both_ways_while_the_programs_are_in_doubt() {
     let chunk_bytes = FB_CHUNK_BYTES as u16;
-    let identity = Identity { token: TOKEN, members: 2, me: 0, chunk_bytes };
+    let identity = Identity { token: TOKEN, members: 2, me: 0, chunk_bytes, multicast: false };
     let (first, second) = (Counted::default(), Counted::default());
     let deputy = Arc::new(Deputy::new(&identity, Mapped::own(WINDOW).unwrap(), second.clone()));
     let mut ways = Ways::new(first.clone());

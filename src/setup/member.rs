@@ -16,9 +16,6 @@ use crate::wait::Waiter;
 use crate::wire::cells::{Cells, Mapped};
 use crate::wire::{Algorithm, Identity, Kind, Transfer, Wire};
 
-/// From one HELLO to the next.
-const HELLO_AGAIN: Duration = Duration::from_millis(5);
-
 /// What a leader has for a group, beside what it offers the others.
 #[derive(Default)]
 pub struct Means {
@@ -38,10 +35,10 @@ impl Means {
         identity: &Identity,
         members: &[Ipv4Addr],
         peers: &[Option<Contact>],
-        (window, multicast): (u32, bool),
+        window: u32,
     ) -> Result<(GroupWire, Member), Trouble> {
         match (&self.client, &self.keeper) {
-            (Some(client), _) => by_agent(context, client, identity, members, (window, multicast)),
+            (Some(client), _) => by_agent(context, client, identity, members, window),
             (None, Some(keeper)) => by_keeper(keeper, identity, members, peers, window),
             (None, None) => Err(Trouble::Group("neither programs nor sockets".into())),
         }
@@ -54,7 +51,7 @@ fn by_agent(
     client: &Arc<Client>,
     identity: &Identity,
     members: &[Ipv4Addr],
-    (window, multicast): (u32, bool),
+    window: u32,
 ) -> Result<(GroupWire, Member), Trouble> {
     let spec = GroupSpec {
         token: identity.token,
@@ -62,7 +59,7 @@ fn by_agent(
         members: members.to_vec(),
         window,
         chunk_bytes: identity.chunk_bytes,
-        multicast,
+        multicast: identity.multicast,
     };
     let group = client.create_group(&spec).map_err(|error| Trouble::Agent(error.to_string()))?;
     let made = || -> std::io::Result<_> {
@@ -112,16 +109,24 @@ pub fn go_to_work(wire: &mut GroupWire, keeper: &Arc<Keeper>, peers: Vec<Option<
     wire.fabric.go_to_work();
 }
 
-/// Says HELLO, which is for programs to learn from; with `multicast`, to all at once, too.
-pub fn greet(wire: &mut GroupWire, multicast: bool) {
-    if !wire.fabric.has_programs() {
-        return;
+/// HELLOs, which are for programs to learn from: again and again, for one may be lost.
+#[derive(Default)]
+pub struct Greeting {
+    last: Option<Instant>,
+}
+
+impl Greeting {
+    const EVERY: Duration = Duration::from_millis(5);
+
+    /// Says HELLO, if it is time to.
+    pub fn again(&mut self, wire: &mut GroupWire) {
+        let now = Instant::now();
+        let is_due = self.last.is_none_or(|last| now - last >= Self::EVERY);
+        if is_due && wire.fabric.has_programs() {
+            wire.hello();
+            self.last = Some(now);
+        }
     }
-    // Before the others, so that it has mostly come where those have.
-    if multicast {
-        wire.hello_to_everyone();
-    }
-    wire.hello();
 }
 
 /// Whether this host hears what all others send to all at once. On a network that carries it, that has mostly come by
@@ -131,17 +136,13 @@ pub fn listen(context: &Context<'_>, wire: &mut GroupWire) -> bool {
     const FOR_ALL: Duration = Duration::from_secs(1);
     let begin = Instant::now();
     let mut waiter = Waiter::new(context.mpi, context.nothing);
-    let mut next_hello = begin + HELLO_AGAIN;
+    let mut greeting = Greeting::default();
     while !wire.overheard_all() {
-        let now = Instant::now();
         let patience = if wire.cells.overheard() == 0 { FOR_ANY } else { FOR_ALL };
-        if now - begin > patience {
+        if begin.elapsed() > patience {
             return false;
         }
-        if now >= next_hello {
-            greet(wire, true);
-            next_hello = now + HELLO_AGAIN;
-        }
+        greeting.again(wire);
         waiter.turn();
     }
     true
@@ -151,7 +152,7 @@ pub fn listen(context: &Context<'_>, wire: &mut GroupWire) -> bool {
 pub fn try_out(
     context: &Context<'_>,
     (wire, member): &mut (GroupWire, Member),
-    (port, multicast): (u16, bool),
+    port: u16,
     patience: Duration,
 ) -> Result<(), Trouble> {
     let begin = Instant::now();
@@ -165,16 +166,12 @@ pub fn try_out(
         })
     };
     let mut waiter = Waiter::new(context.mpi, context.nothing);
-    let mut next_hello = begin;
+    let mut greeting = Greeting::default();
     while wire.fabric.has_programs() && !wire.heard_all() {
-        let now = Instant::now();
-        if now - begin > patience {
+        if begin.elapsed() > patience {
             return late(Missing::Hello);
         }
-        if now >= next_hello {
-            greet(wire, multicast);
-            next_hello = now + HELLO_AGAIN;
-        }
+        greeting.again(wire);
         waiter.turn();
     }
     // One chunk for each aggregator.
@@ -191,10 +188,7 @@ pub fn try_out(
         if begin.elapsed() > patience {
             return late(Missing::Fold);
         }
-        if Instant::now() >= next_hello {
-            greet(wire, multicast);
-            next_hello = Instant::now() + HELLO_AGAIN;
-        }
+        greeting.again(wire);
         waiter.turn();
     }
     let want = (0..identity.members).fold(0, |all, member| all | member);

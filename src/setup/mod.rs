@@ -16,23 +16,24 @@
 
 pub mod agent;
 pub mod exchange;
+mod hello;
 pub mod hosts;
 mod meet;
 mod member;
+mod offer;
 mod trouble;
 
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::{SocketAddress, Versions};
-use crate::bindings::{FB_CHUNK_BYTES, FB_MAX_MEMBERS};
-use crate::config::{Config, Network, Shared, Transport};
+use crate::agent::can_share_address;
+use crate::bindings::FB_CHUNK_BYTES;
+use crate::config::{Config, Transport};
 use crate::engine::Engine;
 use crate::group::Group;
-use crate::keeper::{Contact, Keepers};
+use crate::keeper::Keepers;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::topology::{Layout, Place};
@@ -40,17 +41,15 @@ use crate::wire::socket::SocketPool;
 use crate::wire::{Algorithm, Identity};
 use agent::AgentAccess;
 use exchange::{Failure, exchange};
-use member::{Means, go_to_work, greet, listen, try_out};
+use hello::{Hello, agree, elsewhere};
+use member::{Greeting, go_to_work, listen, try_out};
+use offer::{Offer, no_programs};
 
 pub use trouble::NoGroup;
 use trouble::Trouble;
 
 /// This process has not heard what is sent to all at once: one trial is enough.
 static DEAF: AtomicBool = AtomicBool::new(false);
-
-/// Most hosts that do without programs unless they are told to: on more MPI was faster
-/// (docs/benchmarks.md, Without programs).
-const MOST_WITHOUT_PROGRAMS: usize = 4;
 
 /// What set-up needs of the context.
 #[derive(Clone, Copy)]
@@ -76,44 +75,6 @@ impl Context<'_> {
         let wanted = self.config.as_ref().is_ok_and(|config| config.shared.multicast);
         wanted && !DEAF.load(Ordering::Relaxed)
     }
-}
-
-/// What a rank says in the first exchange: who and where it is, and how it is set.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Hello {
-    release: String,
-    versions: Versions,
-    little_endian: bool,
-    shared: Option<Shared>,
-    /// Why this rank cannot take part.
-    trouble: Option<Trouble>,
-    host: String,
-    addresses: Vec<Network>,
-    uid: u32,
-    /// The first rank's becomes the group's.
-    token: u64,
-    /// This rank is to write down what the programs counted.
-    counts: bool,
-}
-
-/// What a leader says in the second exchange: what its host has for the group.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Offer {
-    trouble: Option<Trouble>,
-    chunk_bytes: u16,
-    port: u16,
-    /// The port of its keeper, if it has one.
-    keeper: Option<u16>,
-    /// Where else that takes connections.
-    elsewhere: Vec<SocketAddrV4>,
-    /// It may hear what is sent to all at once.
-    multicast: bool,
-    /// Why it has no programs, if it can do without.
-    no_programs: Option<String>,
-    /// The address of the agent that this rank embeds.
-    embedded: Option<SocketAddress>,
-    /// Where the ranks of this host meet.
-    meeting: Option<SocketAddress>,
 }
 
 /// What a rank says in the third and fourth exchange: whether its part succeeded.
@@ -152,7 +113,7 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
     let defaults = Config::default();
     let config = context.config.as_ref().unwrap_or(&defaults);
 
-    let hellos = tell(mpi, comm, &hello(context.config), &mut || ())?;
+    let hellos = tell(mpi, comm, &Hello::new(context.config), &mut || ())?;
     let layout = Layout::new(hellos.iter().map(|hello| hello.host.as_str()));
     let members = agree(&hellos, &layout)?;
     let (me, place) = layout.place(rank).ok_or(NoGroup::Nowhere)?;
@@ -184,13 +145,14 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
         false => leaders().map(|offer| offer.chunk_bytes).min().unwrap_or(0),
     };
 
+    let all_may_hear = !by_sockets && leaders().all(|offer| offer.multicast);
     let identity = Identity {
         token: hellos[0].token,
         members: members.len() as u8,
         me: me as u8,
         chunk_bytes,
+        multicast: all_may_hear && can_share_address(members.len()),
     };
-    let multicast = !by_sockets && members.len() > 2 && leaders().all(|offer| offer.multicast);
     let mut trouble = None;
     let mut joined = None;
     let leaf = match (&mut means.meeting, &leader.meeting) {
@@ -204,8 +166,7 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
     };
     let peers: Vec<_> = leaders().enumerate().map(contact).collect();
     if leads {
-        let join =
-            means.join(context, &identity, &members, &peers, (config.shared.window, multicast));
+        let join = means.join(context, &identity, &members, &peers, config.shared.window);
         joined = join.map_err(|error| trouble = Some(error)).ok();
     }
     let leaf = leaf.unwrap_or_else(|error| {
@@ -220,8 +181,8 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
     let port = leader.keeper.filter(|_| by_sockets).unwrap_or(leader.port);
     let trouble = joined
         .as_mut()
-        .and_then(|joined| try_out(context, joined, (port, multicast), config.probe_timeout).err());
-    let listens = joined.as_mut().filter(|_| multicast && trouble.is_none());
+        .and_then(|joined| try_out(context, joined, port, config.probe_timeout).err());
+    let listens = joined.as_mut().filter(|_| identity.multicast && trouble.is_none());
     let overheard = listens.map(|(wire, _)| listen(context, wire));
     if overheard == Some(false) {
         log::info!("not all hear what is sent to all at once: it is sent to each");
@@ -229,11 +190,10 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
     }
     let overheard = overheard.unwrap_or(false);
     // A peer may have missed our HELLO; it cannot go on without.
-    let mut next_hello = Instant::now();
+    let mut greeting = Greeting::default();
     let outcomes = tell(mpi, comm, &Outcome { trouble, overheard }, &mut || {
-        if let Some((wire, _)) = joined.as_mut().filter(|_| Instant::now() >= next_hello) {
-            greet(wire, multicast);
-            next_hello = Instant::now() + Duration::from_millis(10);
+        if let Some((wire, _)) = &mut joined {
+            greeting.again(wire);
         }
     })?;
     troubles(&layout, outcomes.iter().map(|outcome| &outcome.trouble)).inspect_err(|_| {
@@ -261,164 +221,6 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
     let mut group = Group::new(Engine::new(place, wire, leaf), member, counted);
     group.no_programs = no_programs;
     Ok(group)
-}
-
-impl Offer {
-    /// What this host, at `address` and `elsewhere` and with so many ranks, has for a group.
-    fn of(
-        context: &Context<'_>,
-        transport: Transport,
-        (address, elsewhere): (Ipv4Addr, &[Network]),
-        locals: usize,
-    ) -> (Self, Means) {
-        let (mut offer, mut means) = <(Self, Means)>::default();
-        let elsewhere: Vec<_> = elsewhere.iter().map(|network| network.address).collect();
-        match context.keepers.at(address, &elsewhere) {
-            Ok(keeper) => {
-                offer.keeper = Some(keeper.port());
-                offer.elsewhere = keeper.elsewhere();
-                means.keeper = Some(keeper);
-            }
-            Err(error) if transport == Transport::Sockets => {
-                offer.trouble = Some(Trouble::Group(format!("no socket, or no thread: {error}")));
-            }
-            // Without one the job is as safe as its programs.
-            Err(error) => {
-                log::warn!("no second transport, so calls wait if an agent ends: {error}");
-            }
-        }
-        if transport != Transport::Sockets {
-            match context.agent.ask(|client| client.interface(address)) {
-                Ok((client, interface)) => {
-                    offer.chunk_bytes = interface.max_chunk_bytes & !7;
-                    offer.port = client.welcome().port;
-                    offer.embedded = context.agent.embedded_address();
-                    offer.multicast = context.multicast();
-                    means.client = Some(client);
-                }
-                Err(why)
-                    if transport == Transport::Auto
-                        && offer.keeper.is_some()
-                        && context.keepers.may_do_without_programs() =>
-                {
-                    offer.no_programs = Some(why);
-                }
-                Err(why) => offer.trouble = Some(Trouble::Agent(why)),
-            }
-        }
-        if locals > 1 {
-            match meet::Host::open(locals) {
-                Ok(host) => {
-                    offer.meeting = Some(host.address());
-                    means.meeting = Some(host);
-                }
-                Err(error) => offer.trouble = Some(Trouble::SharedMemory(error.to_string())),
-            }
-        }
-        (offer, means)
-    }
-}
-
-impl Offer {
-    /// Where its keeper is, at `address` and in networks of this host's.
-    fn contact(&self, address: Ipv4Addr, own: &[Network]) -> Option<Contact> {
-        let pairs = |at: &SocketAddrV4| {
-            let (at, other) = (*at, *at.ip());
-            hosts::shared(own, other).map(move |network| (network.address, at))
-        };
-        let elsewhere = self.elsewhere.iter().flat_map(pairs).collect();
-        Some(Contact { at: SocketAddrV4::new(address, self.keeper?), elsewhere })
-    }
-}
-
-/// The addresses of this rank's host, beside its `address` in the group, that lead to another host, too.
-fn elsewhere(hellos: &[Hello], layout: &Layout, rank: usize, address: Ipv4Addr) -> Vec<Network> {
-    let own = &hellos[rank];
-    let leaders = layout.hosts.iter().map(|ranks| &hellos[ranks[0]]);
-    let others = leaders.filter(|leader| leader.host != own.host);
-    let others: Vec<_> = others.flat_map(|leader| &leader.addresses).collect();
-    let mut networks = own.addresses.clone();
-    networks.retain(|network| {
-        let leads_to =
-            |other: &&Network| hosts::shared(&[*network], other.address).next().is_some();
-        network.address != address && others.iter().any(leads_to)
-    });
-    networks
-}
-
-fn hello(config: &Result<Config, String>) -> Hello {
-    let mut token = [0; 8];
-    let random = std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut token));
-    let wanted = config.as_ref().map_or(&[][..], |config| &config.networks);
-    Hello {
-        release: env!("CARGO_PKG_VERSION").into(),
-        versions: Versions::CURRENT,
-        little_endian: cfg!(target_endian = "little"),
-        shared: config.as_ref().ok().map(|config| config.shared.clone()),
-        trouble: config
-            .as_ref()
-            .err()
-            .map(|why| Trouble::Settings(why.clone()))
-            .or(random.err().map(|error| Trouble::Random(error.to_string()))),
-        host: hosts::host_id(),
-        addresses: hosts::addresses(wanted),
-        uid: nix::unistd::geteuid().as_raw(),
-        token: u64::from_ne_bytes(token),
-        counts: config.as_ref().is_ok_and(Config::counts),
-    }
-}
-
-/// What all ranks conclude from all hellos: the members' addresses, or why there is no group.
-fn agree(hellos: &[Hello], layout: &Layout) -> Result<Vec<Ipv4Addr>, NoGroup> {
-    troubles(layout, hellos.iter().map(|hello| &hello.trouble))?;
-    let first = &hellos[0];
-    for (rank, hello) in hellos.iter().enumerate() {
-        let differs = |what| Err(NoGroup::Differs { rank, what });
-        if hello.release != first.release || hello.versions != first.versions {
-            return differs("version of foldback");
-        }
-        if hello.little_endian != first.little_endian {
-            return differs("byte order");
-        }
-        if hello.shared != first.shared {
-            return differs(
-                "foldback configuration (FOLDBACK_MAX_BYTES, FOLDBACK_SETUP_CALLS, FOLDBACK_WINDOW, \
-                 FOLDBACK_ALGORITHM, FOLDBACK_ROUTE, FOLDBACK_SUM, FOLDBACK_MULTICAST, or FOLDBACK_HOOK=none)",
-            );
-        }
-    }
-    if layout.hosts.len() < 2 {
-        return Err(NoGroup::OneHost);
-    }
-    if layout.hosts.len() > FB_MAX_MEMBERS as usize {
-        return Err(NoGroup::TooManyHosts(layout.hosts.len()));
-    }
-    for ranks in &layout.hosts {
-        if ranks.iter().any(|rank| hellos[*rank].uid != hellos[ranks[0]].uid) {
-            return Err(NoGroup::Users);
-        }
-    }
-    let candidates: Vec<&[Network]> =
-        layout.hosts.iter().map(|ranks| hellos[ranks[0]].addresses.as_slice()).collect();
-    hosts::choose(&candidates).ok_or(NoGroup::NoAddress)
-}
-
-/// Why the group is to do without programs, if it is: some host has none.
-///
-/// # Errors
-/// Another host cannot do without, or there are too many.
-fn no_programs(layout: &Layout, offers: &[Offer]) -> Result<Option<String>, NoGroup> {
-    let leaders = || layout.hosts.iter().map(|ranks| ranks[0]).enumerate();
-    let lacks =
-        |(host, rank): (usize, usize)| Some((host, rank, offers[rank].no_programs.as_ref()?));
-    let Some((host, rank, why)) = leaders().find_map(lacks) else { return Ok(None) };
-    let no_group = NoGroup::Rank { rank, host, trouble: Trouble::Agent(why.clone()) };
-    let all_can = leaders().all(|(_, rank)| offers[rank].keeper.is_some());
-    if !all_can || layout.hosts.len() > MOST_WITHOUT_PROGRAMS {
-        return Err(no_group);
-    }
-    Ok(Some(no_group.to_string()))
 }
 
 /// The first trouble that any rank has, with its rank.

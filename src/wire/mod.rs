@@ -103,6 +103,8 @@ pub struct Identity {
     pub me: u8,
     /// Most payload of a frame, a multiple of 8.
     pub chunk_bytes: u16,
+    /// The members have an address in common, though it is not said that they hear what is sent there.
+    pub multicast: bool,
 }
 
 /// How long to wait before asking another host for a missing chunk, at first and at most. Half way through it whoever
@@ -194,21 +196,20 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         self.next_seq - 1
     }
 
-    /// Announces this member to all others, who learn its MAC address from the frame.
+    /// Announces this member to all others, who learn its MAC address from the frame, and whether they hear what is
+    /// sent to all at once.
     pub fn hello(&mut self) {
+        let hello = b::fb_frame { seq: 1, ..self.frame(b::FB_KIND_HELLO) };
+        if self.identity.multicast {
+            // Before the others, so that it has mostly come where those have.
+            let flags = b::FB_FLAG_DIRECT as u8;
+            self.fabric.send(self.other(), &sealed(b::fb_frame { flags, ..hello }, &[]), &[]);
+        }
         for member in 0..self.identity.members {
             if member != self.identity.me {
-                let frame = b::fb_frame { seq: 1, ..self.frame(b::FB_KIND_HELLO) };
-                self.fabric.send(member, &sealed(frame, &[]), &[]);
+                self.fabric.send(member, &sealed(hello, &[]), &[]);
             }
         }
-    }
-
-    /// Announces this member to all others at once, for them to tell whether they hear that.
-    pub fn hello_to_everyone(&mut self) {
-        let flags = b::FB_FLAG_DIRECT as u8;
-        let frame = b::fb_frame { seq: 1, flags, ..self.frame(b::FB_KIND_HELLO) };
-        self.fabric.send(self.other(), &sealed(frame, &[]), &[]);
     }
 
     /// Whether what every other member sends to all at once has arrived.

@@ -125,7 +125,8 @@ impl Network {
     /// What a member works its collectives with.
     pub fn wire<B: Buffers>(&self, me: u8) -> Wire<Mapped, Out, B> {
         let members = self.0.borrow().hosts.len() as u8;
-        let identity = Identity { token: 7, members, me, chunk_bytes: CHUNK as u16 };
+        let identity =
+            Identity { token: 7, members, me, chunk_bytes: CHUNK as u16, multicast: false };
         Wire::new(Cells::new(self.memory(me)), self.ways(&identity), identity)
     }
 

@@ -1,0 +1,111 @@
+//! The first exchange: every rank says who and where it is, and all draw the same conclusions.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+
+use super::trouble::{NoGroup, Trouble};
+use super::{hosts, troubles};
+use crate::agent::Versions;
+use crate::bindings::FB_MAX_MEMBERS;
+use crate::config::{Config, Network, Shared};
+use crate::topology::Layout;
+
+/// What a rank says in the first exchange: who and where it is, and how it is set.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Hello {
+    release: String,
+    versions: Versions,
+    little_endian: bool,
+    shared: Option<Shared>,
+    /// Why this rank cannot take part.
+    trouble: Option<Trouble>,
+    pub host: String,
+    addresses: Vec<Network>,
+    uid: u32,
+    /// The first rank's becomes the group's.
+    pub token: u64,
+    /// This rank is to write down what the programs counted.
+    pub counts: bool,
+}
+
+impl Hello {
+    /// What this rank says.
+    pub fn new(config: &Result<Config, String>) -> Self {
+        let mut token = [0; 8];
+        let random = std::fs::File::open("/dev/urandom")
+            .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut token));
+        let wanted = config.as_ref().map_or(&[][..], |config| &config.networks);
+        Self {
+            release: env!("CARGO_PKG_VERSION").into(),
+            versions: Versions::CURRENT,
+            little_endian: cfg!(target_endian = "little"),
+            shared: config.as_ref().ok().map(|config| config.shared.clone()),
+            trouble: config
+                .as_ref()
+                .err()
+                .map(|why| Trouble::Settings(why.clone()))
+                .or(random.err().map(|error| Trouble::Random(error.to_string()))),
+            host: hosts::host_id(),
+            addresses: hosts::addresses(wanted),
+            uid: nix::unistd::geteuid().as_raw(),
+            token: u64::from_ne_bytes(token),
+            counts: config.as_ref().is_ok_and(Config::counts),
+        }
+    }
+}
+
+/// What all ranks conclude from all hellos: the members' addresses, or why there is no group.
+pub fn agree(hellos: &[Hello], layout: &Layout) -> Result<Vec<Ipv4Addr>, NoGroup> {
+    troubles(layout, hellos.iter().map(|hello| &hello.trouble))?;
+    let first = &hellos[0];
+    for (rank, hello) in hellos.iter().enumerate() {
+        let differs = |what| Err(NoGroup::Differs { rank, what });
+        if hello.release != first.release || hello.versions != first.versions {
+            return differs("version of foldback");
+        }
+        if hello.little_endian != first.little_endian {
+            return differs("byte order");
+        }
+        if hello.shared != first.shared {
+            return differs(
+                "foldback configuration (FOLDBACK_MAX_BYTES, FOLDBACK_SETUP_CALLS, FOLDBACK_WINDOW, \
+                 FOLDBACK_ALGORITHM, FOLDBACK_ROUTE, FOLDBACK_SUM, FOLDBACK_MULTICAST, or FOLDBACK_HOOK=none)",
+            );
+        }
+    }
+    if layout.hosts.len() < 2 {
+        return Err(NoGroup::OneHost);
+    }
+    if layout.hosts.len() > FB_MAX_MEMBERS as usize {
+        return Err(NoGroup::TooManyHosts(layout.hosts.len()));
+    }
+    for ranks in &layout.hosts {
+        if ranks.iter().any(|rank| hellos[*rank].uid != hellos[ranks[0]].uid) {
+            return Err(NoGroup::Users);
+        }
+    }
+    let candidates: Vec<&[Network]> =
+        layout.hosts.iter().map(|ranks| hellos[ranks[0]].addresses.as_slice()).collect();
+    hosts::choose(&candidates).ok_or(NoGroup::NoAddress)
+}
+
+/// The addresses of this rank's host, beside its `address` in the group, that lead to another host, too.
+pub fn elsewhere(
+    hellos: &[Hello],
+    layout: &Layout,
+    rank: usize,
+    address: Ipv4Addr,
+) -> Vec<Network> {
+    let own = &hellos[rank];
+    let leaders = layout.hosts.iter().map(|ranks| &hellos[ranks[0]]);
+    let others = leaders.filter(|leader| leader.host != own.host);
+    let others: Vec<_> = others.flat_map(|leader| &leader.addresses).collect();
+    let mut networks = own.addresses.clone();
+    networks.retain(|network| {
+        let leads_to =
+            |other: &&Network| hosts::shared(&[*network], other.address).next().is_some();
+        network.address != address && others.iter().any(leads_to)
+    });
+    networks
+}
