@@ -14,20 +14,22 @@ use crate::bindings::FB_OP_BOR;
 use crate::config::Shared;
 use crate::group::Group;
 use crate::route::router::Setting;
-use crate::route::{Reason, Router};
+use crate::route::{Ground, Profile, Reason, Router};
 use crate::setup::Context;
 
 pub use complete::{complete, fold_words, out_of_step};
 use family::Family;
 pub use family::When;
 use pool::Pool;
-pub use table::{Communicators, fold_on};
+pub use table::Communicators;
 
 /// The group of a communicator, and which ways its calls go.
 pub struct Folding {
     pub group: Group,
     /// The ways of blocking collectives, as far as they are measured.
     pub router: Router,
+    /// What kind of group it is, for what is measured.
+    ground: Ground,
     /// Blocking calls since all ranks looked whether the group's programs are there.
     calls: u32,
 }
@@ -41,15 +43,22 @@ const AGAIN_AFTER_MOST: u32 = 1 << 30;
 
 impl Folding {
     /// A group in which nothing has been measured.
-    pub fn new(group: Group, shared: &Shared) -> Self {
+    pub fn new(group: Group, shared: &Shared, mpi: &str, programs: bool) -> Self {
         let place = &group.engine.place;
+        let (hosts, ranks) = (place.layout.hosts.len(), place.layout.ranks());
+        let ground = Ground { mpi: mpi.into(), hosts, ranks, programs };
         let router = Router::new(Setting {
-            members: place.layout.hosts.len(),
-            ranks: place.layout.ranks(),
+            members: hosts,
+            ranks,
             has_shards: place.has_shards,
             algorithm: shared.algorithm,
         });
-        Self { group, router, calls: 0 }
+        Self { group, router, ground, calls: 0 }
+    }
+
+    /// Takes over what was measured before on groups of this kind.
+    fn learn(&mut self, profile: &Profile) {
+        self.router.learn(profile.routes(&self.ground));
     }
 
     /// To be asked at each blocking call: whether the group has lost its programs on some host. Now and then a

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::Communicator;
 use crate::group::report::HostLine;
+use crate::route::Profile;
 
 /// Calls from one look at them to the next, as long as there are any.
 const REAP_CALLS: u32 = 64;
@@ -24,6 +25,8 @@ struct State {
     communicators: Vec<Arc<Communicator>>,
     /// Counters of those that are gone altogether.
     report: Option<HostLine>,
+    /// What was measured on them.
+    measured: Profile,
 }
 
 impl Retired {
@@ -39,7 +42,7 @@ impl Retired {
     /// Destroys those of which all members have taken leave; at the end, all.
     pub fn reap(&self, all: bool) {
         let mut state = self.state();
-        let State { communicators, report } = &mut *state;
+        let State { communicators, report, measured } = &mut *state;
         communicators.retain(|communicator| {
             // Somebody is at it: a wait for what was started before the communicator was freed.
             let Some(mut folding) = communicator.try_folding() else { return true };
@@ -53,6 +56,7 @@ impl Retired {
                 Some(folding) => folding.group.engine.farewell(Instant::now),
             };
             if gone && let Some(folding) = folding.take() {
+                measured.add(&folding.ground, folding.router.lines());
                 if let Some(line) = folding.group.report() {
                     match report.as_mut() {
                         Some(sum) => sum.add(&line),
@@ -82,6 +86,11 @@ impl Retired {
         if self.calls.fetch_add(1, Ordering::Relaxed) % REAP_CALLS == REAP_CALLS - 1 {
             self.reap(false);
         }
+    }
+
+    /// What was measured on those that are gone.
+    pub fn take_measured(&self) -> Profile {
+        std::mem::take(&mut self.state().measured)
     }
 
     /// What the kernel of this host did for those that are gone.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use super::family::Families;
 use super::retired::Retired;
@@ -11,7 +11,7 @@ use crate::config::{Config, Transport};
 use crate::mpi::Mpi;
 use crate::mpi::lifetime::Ended;
 use crate::mpi::pmpi::Handle;
-use crate::route::Reason;
+use crate::route::{Profile, Reason};
 use crate::setup::{Context, NoGroup, set_up};
 
 /// All of a process.
@@ -21,6 +21,8 @@ pub struct Communicators {
     /// Groups of those that were freed.
     pub retired: Retired,
     pub(super) families: Families,
+    /// What jobs before this have measured.
+    profile: OnceLock<Profile>,
 }
 
 /// By handle, with a hash that costs next to nothing: it is computed at every call.
@@ -144,7 +146,7 @@ impl Communicators {
         transport: Transport,
     ) -> Option<Box<Folding>> {
         self.retired.reap(false);
-        match fold_on(context, comm, transport) {
+        match self.fold_on(context, comm, transport) {
             Ok(folding) => Some(folding),
             Err(why) => {
                 if context.mpi.rank(comm) == 0 {
@@ -154,19 +156,31 @@ impl Communicators {
             }
         }
     }
-}
 
-/// Sets a group up, whose frames are carried by `transport`. Collective.
-///
-/// # Errors
-/// Why there is none, the same on all ranks.
-pub fn fold_on(
-    context: &Context<'_>,
-    comm: Handle,
-    transport: Transport,
-) -> Result<Box<Folding>, NoGroup> {
-    let group = set_up(context, comm, transport)?;
-    let defaults = Config::default();
-    let config = context.config.as_ref().unwrap_or(&defaults);
-    Ok(Box::new(Folding::new(group, &config.shared)))
+    /// Sets a group up, whose frames are carried by `transport`. Collective.
+    ///
+    /// # Errors
+    /// Why there is none, the same on all ranks.
+    pub fn fold_on(
+        &self,
+        context: &Context<'_>,
+        comm: Handle,
+        transport: Transport,
+    ) -> Result<Box<Folding>, NoGroup> {
+        let group = set_up(context, comm, transport)?;
+        let defaults = Config::default();
+        let config = context.config.as_ref().unwrap_or(&defaults);
+        let programs = transport != Transport::Sockets && group.no_programs.is_none();
+        let version = &context.mpi.abi.version;
+        let mut folding = Folding::new(group, &config.shared, version, programs);
+        if let Some(profile) = self.profile.get() {
+            folding.learn(profile);
+        }
+        Ok(Box::new(folding))
+    }
+
+    /// What jobs before this have measured is for `world`, and for all that get a group later.
+    pub fn learn(&self, profile: Profile, world: &mut Folding) {
+        world.learn(self.profile.get_or_init(|| profile));
+    }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub transport: Transport,
     /// What goes to all members goes at once, where they hear it.
     pub multicast: bool,
+    /// Rank 0 has a profile, or is to make one.
+    pub profile: bool,
 }
 
 /// Settings of one process.
@@ -46,6 +48,8 @@ pub(crate) struct Config {
     pub stats: Option<String>,
     /// What of them is said on standard error. `FOLDBACK_REPORT`.
     pub report: Report,
+    /// The file that keeps what was measured, which rank 0 reads and writes. `FOLDBACK_PROFILE`.
+    pub profile: Option<String>,
     /// How long the ranks may take to answer the roll call of MPI_Init. `FOLDBACK_SETUP_TIMEOUT`, s.
     pub setup_timeout: Duration,
     /// How long the first frames may take to go round. `FOLDBACK_PROBE_TIMEOUT`, s.
@@ -163,8 +167,10 @@ impl Default for Config {
                 sum: Sum::Auto,
                 transport: Transport::Auto,
                 multicast: true,
+                profile: false,
             },
             stats: None,
+            profile: None,
             report: Report::Off,
             setup_timeout: Duration::from_secs(60),
             probe_timeout: Duration::from_secs(5),

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use log::Level;
 
 use super::{Process, Running};
-use crate::comm::{Communicator, fold_on};
+use crate::comm::Communicator;
 use crate::config::{Config, settings};
 use crate::logging;
 use crate::route::Reason;
@@ -38,23 +38,25 @@ impl Process {
         };
         let place = (rank, self.mpi.size(world));
         let context = self.context_with(nothing);
-        let (communicator, no_group) = match fold_on(&context, world, context.transport()) {
-            Ok(folding) => {
-                if let Some(why) = folding.group.no_programs.as_ref().filter(|_| rank == 0) {
-                    log::warn!("folding by ordinary sockets alone, which is slower: {why}");
+        let (communicator, no_group) =
+            match self.communicators.fold_on(&context, world, context.transport()) {
+                Ok(mut folding) => {
+                    if let Some(why) = folding.group.no_programs.as_ref().filter(|_| rank == 0) {
+                        log::warn!("folding by ordinary sockets alone, which is slower: {why}");
+                    }
+                    self.tell_profile(&context, &mut folding);
+                    log::info!("MPI_COMM_WORLD has a group of {} ranks", place.1);
+                    (Communicator::new(place, None, Some(folding)), None)
                 }
-                log::info!("MPI_COMM_WORLD has a group of {} ranks", place.1);
-                (Communicator::new(place, None, Some(folding)), None)
-            }
-            Err(why) => {
-                if rank == 0 {
-                    // Nothing is wrong with a job on one host.
-                    let level = if why == NoGroup::OneHost { Level::Info } else { Level::Warn };
-                    log::log!(level, "MPI_COMM_WORLD is left to MPI: {why}");
+                Err(why) => {
+                    if rank == 0 {
+                        // Nothing is wrong with a job on one host.
+                        let level = if why == NoGroup::OneHost { Level::Info } else { Level::Warn };
+                        log::log!(level, "MPI_COMM_WORLD is left to MPI: {why}");
+                    }
+                    (Communicator::new(place, Some(Reason::NoGroup), None), Some(why.to_string()))
                 }
-                (Communicator::new(place, Some(Reason::NoGroup), None), Some(why.to_string()))
-            }
-        };
+            };
         self.communicators.add(world, communicator);
         let _ = self.running.set(Running { nothing, no_group });
         if self.mpi.watch(self.mpi.abi.comm_self, super::ended).is_none() {

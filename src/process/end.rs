@@ -31,6 +31,9 @@ impl Process {
         retired.add(groups.into_iter().chain(self.requests.persistent.drain()));
         retired.reap(true);
         report.host = retired.take_report();
+        if self.mpi.rank(world) == 0 {
+            self.write_profile(retired.take_measured());
+        }
         if here {
             match exchange(&self.mpi, world, &report, None, &mut || ()) {
                 Ok(reports) if self.mpi.rank(world) == 0 => self.write_stats(&reports),

@@ -2,6 +2,7 @@
 
 mod begin;
 mod end;
+mod profile;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};

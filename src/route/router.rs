@@ -109,6 +109,19 @@ impl Router {
             .get_or_insert_with(|| Box::new(Class::new(ways(id, &setting), usual, setting.ranks)))
     }
 
+    /// Takes over what was measured before, for classes of which nothing is known here.
+    pub fn learn(&mut self, routes: &[RouteLine]) {
+        for route in routes {
+            let id = ClassId::new(route.collective, route.up_to_bytes);
+            let ways = ways(id, &self.setting);
+            let chosen = Way::named(&route.way).filter(|way| ways.contains(way));
+            let (None, Some(chosen)) = (&self.classes[id.0], chosen) else { continue };
+            let cost = |way: Way| Some(route.microseconds.get(way.name())?.as_f64()? * 1000.0);
+            let class = Class::learnt(ways, (chosen, ORDER.map(cost)), self.setting.ranks);
+            self.classes[id.0] = Some(Box::new(class));
+        }
+    }
+
     /// The class, if there is one.
     pub fn known(&mut self, id: ClassId) -> Option<&mut Class> {
         self.classes[id.0].as_deref_mut()

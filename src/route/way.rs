@@ -26,6 +26,11 @@ impl Way {
         ORDER.iter().position(|way| *way == self).unwrap_or(WAYS - 1)
     }
 
+    /// The one of that name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        ORDER.into_iter().find(|way| way.name() == name)
+    }
+
     /// As it stands in the statistics.
     pub fn name(self) -> &'static str {
         match self {

@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{FOLDBACK, HANG, Job, Lab, Mpi, Outcome, command, succeed, turn};
+use crate::harness::{FOLDBACK, HANG, Job, Lab, Mpi, Outcome, Scratch, command, succeed, turn};
 
 fn job(mpi: Mpi, hosts: u32) -> Job {
     Job::new(mpi, hosts).env("FOLDBACK_ROUTE", "auto").env("FOLDBACK_MAX_BYTES", "")
@@ -89,4 +89,37 @@ fn a_network_may_change_in_mid_run() {
     changes.join().expect("the rates are set");
     outcome.assert_prints("of each ok");
     assert_measured(&outcome, "Allreduce");
+}
+
+#[test]
+fn what_one_job_has_measured_the_next_one_begins_with() {
+    let _turn = turn();
+    let profile = Scratch::new("profile.json");
+    let read = || std::fs::read_to_string(profile.path()).unwrap();
+    let run = |hosts| {
+        let job = job(Mpi::Open, hosts);
+        let job = job.env("FOLDBACK_PROFILE", profile.path().to_str().unwrap());
+        // More calls than a trial takes, and fewer than to the first look at what was learnt.
+        let arguments = ["--sizes", "8", "--warmup", "50", "--iterations", "100"];
+        job.run("latency", &arguments)
+    };
+    let route = |outcome: &Outcome| {
+        let routes = outcome.routes("Allreduce");
+        routes.into_iter().find(|route| route["up_to_bytes"] == 8).cloned().unwrap()
+    };
+    let (first, second) = (route(&run(2)), route(&run(2)));
+    assert_eq!((&first["trials"], &second["trials"]), (&1.into(), &0.into()));
+    assert_eq!(first["way"], second["way"]);
+    assert_eq!(first["microseconds"], second["microseconds"]);
+    // What was learnt between two hosts says nothing of three.
+    assert_eq!(route(&run(3))["trials"], 1);
+    let groups = serde_json::from_str::<serde_json::Value>(&read()).unwrap()["groups"].clone();
+    let hosts: Vec<_> = groups.as_array().unwrap().iter().map(|group| &group["hosts"]).collect();
+    assert_eq!(hosts, [2, 3]);
+    // What is no profile stays as it is.
+    std::fs::write(profile.path(), "my thesis").unwrap();
+    let outcome = run(2);
+    assert_eq!(route(&outcome)["trials"], 1);
+    assert_eq!(outcome.stderr.matches("is left alone").count(), 1, "{}", outcome.stderr);
+    assert_eq!(read(), "my thesis");
 }

@@ -1,0 +1,171 @@
+//! What jobs have measured, kept in a file for the next ones (`FOLDBACK_PROFILE`): a job begins with the ways that were
+//! best before, and need not try them all. What is no longer so it finds out as it does anyway.
+
+use serde::{Deserialize, Serialize};
+
+use super::RouteLine;
+
+/// Where something was measured: what holds for one group is a good guess for another of the same kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ground {
+    /// What the MPI calls itself.
+    pub mpi: String,
+    pub hosts: usize,
+    /// Ranks on all hosts.
+    pub ranks: usize,
+    /// Whether frames go by programs in the kernel, or by ordinary sockets alone.
+    pub programs: bool,
+}
+
+/// The routes of groups of one kind.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Known {
+    #[serde(flatten)]
+    ground: Ground,
+    routes: Vec<RouteLine>,
+}
+
+/// Routes, by the kind of group.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Profile {
+    /// The release that wrote it.
+    foldback: String,
+    groups: Vec<Known>,
+}
+
+impl Profile {
+    /// What a file says; nothing if that is empty.
+    ///
+    /// # Errors
+    /// It is no profile, or another release's, whose ways may be others.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        let profile: Self =
+            serde_json::from_str(text).map_err(|error| format!("it is no profile: {error}"))?;
+        match profile.foldback == env!("CARGO_PKG_VERSION") {
+            true => Ok(profile),
+            false => Err(format!("it is of foldback {}", profile.foldback)),
+        }
+    }
+
+    /// As it stands in a file, in JSON.
+    pub fn text(mut self) -> String {
+        self.foldback = env!("CARGO_PKG_VERSION").into();
+        serde_json::to_string_pretty(&self).expect("strings and numbers") + "\n"
+    }
+
+    /// What is known of groups of this kind.
+    pub fn routes(&self, ground: &Ground) -> &[RouteLine] {
+        let known = self.groups.iter().find(|known| known.ground == *ground);
+        known.map_or(&[], |known| &known.routes)
+    }
+
+    /// The part of what is known that is for one MPI.
+    pub fn of_mpi(mut self, mpi: &str) -> Self {
+        self.groups.retain(|known| known.ground.mpi == mpi);
+        self
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Adds what a group has measured. Of two groups of a kind, the one with more calls knows best.
+    pub fn add(&mut self, ground: &Ground, routes: Vec<RouteLine>) {
+        self.merge(ground, routes, |old, new| new.calls > old.calls);
+    }
+
+    /// Adds what a later job has measured, which knows best.
+    pub fn renew(&mut self, later: Self) {
+        for known in later.groups {
+            self.merge(&known.ground, known.routes, |_, _| true);
+        }
+    }
+
+    fn merge(
+        &mut self,
+        ground: &Ground,
+        routes: Vec<RouteLine>,
+        is_better: impl Fn(&RouteLine, &RouteLine) -> bool,
+    ) {
+        let mut measured =
+            routes.into_iter().filter(|route| !route.microseconds.is_empty()).peekable();
+        if measured.peek().is_none() {
+            return;
+        }
+        let at = self.groups.iter().position(|known| known.ground == *ground);
+        let at = at.unwrap_or_else(|| {
+            self.groups.push(Known { ground: ground.clone(), routes: Vec::new() });
+            self.groups.len() - 1
+        });
+        let known = &mut self.groups[at].routes;
+        for new in measured {
+            let class = |route: &RouteLine| (route.collective as usize, route.up_to_bytes);
+            match known.iter_mut().find(|old| class(old) == class(&new)) {
+                Some(old) if is_better(old, &new) => *old = new,
+                Some(_) => {}
+                None => known.push(new),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::Collective;
+
+    fn ground(hosts: usize) -> Ground {
+        Ground { mpi: "Some MPI 1".into(), hosts, ranks: 8, programs: true }
+    }
+
+    fn route(collective: Collective, way: &str, calls: u64) -> RouteLine {
+        let microseconds = [(way.to_owned(), serde_json::json!(1.5))].into_iter().collect();
+        let (way, up_to_bytes) = (way.to_owned(), 8);
+        RouteLine { collective, up_to_bytes, way, microseconds, calls, trials: 1, changes: 0 }
+    }
+
+    fn ways(profile: &Profile, hosts: usize) -> Vec<String> {
+        profile.routes(&ground(hosts)).iter().map(|route| route.way.clone()).collect()
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let mut profile = Profile::default();
+        profile.add(&ground(2), vec![route(Collective::Bcast, "mpi", 10)]);
+        profile.add(&ground(4), vec![route(Collective::Bcast, "star", 10)]);
+        let read = Profile::parse(&profile.text()).unwrap();
+        assert_eq!((ways(&read, 2), ways(&read, 4)), (vec!["mpi".into()], vec!["star".into()]));
+        assert!(ways(&read, 3).is_empty());
+        assert!(!read.clone().of_mpi("Some MPI 1").is_empty());
+        assert!(read.of_mpi("Some MPI 2").is_empty());
+        assert!(Profile::parse("\n").unwrap().is_empty());
+    }
+
+    #[test]
+    fn of_one_job_the_busiest_group_counts_and_of_two_jobs_the_later() {
+        let mut job = Profile::default();
+        for (way, calls) in [("star", 10), ("direct", 30), ("mpi", 20)] {
+            job.add(&ground(2), vec![route(Collective::Allreduce, way, calls)]);
+        }
+        assert_eq!(ways(&job, 2), ["direct"]);
+        let mut file = Profile::default();
+        file.add(&ground(2), vec![route(Collective::Allreduce, "mpi", 1000)]);
+        file.add(&ground(2), vec![route(Collective::Barrier, "mpi", 1000)]);
+        file.renew(job);
+        assert_eq!(ways(&file, 2), ["direct", "mpi"]);
+        let unmeasured =
+            RouteLine { microseconds: Default::default(), ..route(Collective::Bcast, "star", 5) };
+        file.add(&ground(8), vec![unmeasured]);
+        assert!(ways(&file, 8).is_empty());
+    }
+
+    #[test]
+    fn what_is_no_profile_of_ours_is_refused() {
+        let other = Profile::default().text().replace(env!("CARGO_PKG_VERSION"), "0.0.1");
+        assert_eq!(Profile::parse(&other).unwrap_err(), "it is of foldback 0.0.1");
+        assert!(Profile::parse("{}").unwrap_err().starts_with("it is no profile"));
+    }
+}
