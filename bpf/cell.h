@@ -31,6 +31,7 @@ struct fb_context {
 struct fb_reply {
 	__u64 mask; /* members to send to, one bit each */
 	__u8 kind;
+	__u8 flags;	   /* of a PULL */
 	__u8 with_payload; /* the cell's data; else an empty frame */
 	__u8 to_tc;	   /* only TC can send: let the frame go on to it (set when !can_send) */
 };
@@ -141,12 +142,49 @@ static __always_inline void fb_mismatch(const struct fb_context *c)
 	c->cell->message = (held > heard ? held : heard) | FB_MISMATCHED;
 }
 
+/* Whose contributions, one bit each, make the cell's fold complete here: on a ring this member's,
+ * and what the one before it passes on. */
+static __always_inline __u64 fb_wanted(const struct fb_context *c)
+{
+	const struct fb_group *group = c->group;
+	__u8 self = group->self;
+
+	if (c->cell->flags != FB_FLAG_RING)
+		return fb_all_members(group);
+	if (self == fb_behind(group, c->cell->target))
+		return 1ULL << (self & 63);
+	return 1ULL << (self & 63) | 1ULL << (fb_before(group, self) & 63);
+}
+
+/* What is complete here goes on along the ring, once: the fold as far as it has come, up to the
+ * target; the result, until all have it. */
+static __always_inline void fb_pass_on(const struct fb_context *c, int can_send,
+				       struct fb_reply *reply)
+{
+	struct fb_cell *cell = c->cell;
+	__u8 is_result = cell->ready == cell->seq, behind = fb_behind(c->group, c->group->self);
+
+	if (cell->fanned_out > is_result || (is_result && behind == cell->target))
+		return;
+	if (!can_send) {
+		reply->to_tc = 1;
+		return;
+	}
+	cell->fanned_out = 1 + is_result;
+	reply->kind = is_result ? FB_KIND_RESULT : FB_KIND_CONTRIBUTION;
+	reply->with_payload = 1;
+	reply->mask = 1ULL << (behind & 63);
+	c->counters->passed_on++;
+}
+
 /* A complete cell is asked for its result: by all, if nobody sent it yet, else by `source`. */
 static __always_inline void fb_answer(const struct fb_context *c, int can_send,
 				      struct fb_reply *reply)
 {
 	struct fb_cell *cell = c->cell;
 
+	if (cell->flags == FB_FLAG_RING)
+		return fb_pass_on(c, can_send, reply);
 	if (!(cell->flags & FB_FLAG_RESULT_TO_ALL))
 		return;
 	if (!can_send) {
@@ -165,7 +203,8 @@ static __always_inline void fb_answer(const struct fb_context *c, int can_send,
 	}
 }
 
-/* A contribution has come to this host, the chunk's aggregator. */
+/* A contribution has come to this host, the chunk's aggregator; or, on a ring, from the member
+ * before it. */
 static __always_inline int fb_contribute(const struct fb_context *c, int can_send,
 					 struct fb_reply *reply)
 {
@@ -188,7 +227,7 @@ static __always_inline int fb_contribute(const struct fb_context *c, int can_sen
 		/* With XDP in front, the last contribution comes by twice: there it completes the
 		 * cell, here, in TC, it makes the result go out. What XDP leaves to TC, TC counts.
 		 */
-		int complete = cell->ready == frame->seq, first = !cell->fanned_out;
+		int complete = cell->arrived == fb_wanted(c), first = !cell->fanned_out;
 
 		if (complete)
 			fb_answer(c, can_send, reply);
@@ -213,9 +252,11 @@ static __always_inline int fb_contribute(const struct fb_context *c, int can_sen
 	if (frame->consumed < cell->consumed)
 		cell->consumed = frame->consumed;
 	c->counters->contributions_folded++;
-	if (cell->arrived == fb_all_members(c->group)) {
-		c->counters->chunks_completed++;
-		fb_publish(cell, frame->seq);
+	if (cell->arrived == fb_wanted(c)) {
+		if (cell->flags != FB_FLAG_RING || cell->target == c->group->self) {
+			c->counters->chunks_completed++;
+			fb_publish(cell, frame->seq);
+		}
 		fb_answer(c, can_send, reply);
 	}
 	return why;
@@ -230,6 +271,10 @@ static __always_inline int fb_may_deposit(const struct fb_context *c)
 		return frame->target == c->group->self && frame->flags == 0;
 	if (frame->kind == FB_KIND_RESULT && frame->flags == FB_FLAG_DIRECT)
 		return 1;
+	/* Also at its target, which may have asked for the last contribution before that came. */
+	if (frame->flags == FB_FLAG_RING)
+		return frame->kind == FB_KIND_RESULT &&
+		       frame->source == fb_before(c->group, c->group->self);
 	return frame->source == frame->target && frame->target != c->group->self;
 }
 
@@ -240,7 +285,8 @@ static __always_inline void fb_hear(const struct fb_context *c, int alone)
 {
 	struct fb_control *control = c->control;
 
-	if (!control->multicast || c->frame->kind == FB_KIND_PIECE)
+	if (!control->multicast || c->frame->kind == FB_KIND_PIECE ||
+	    c->frame->flags == FB_FLAG_RING)
 		return;
 	if (!alone)
 		control->missed -= control->missed > 0;
@@ -250,7 +296,8 @@ static __always_inline void fb_hear(const struct fb_context *c, int alone)
 
 /* A result has come, from the aggregator, a broadcast, from its root, or a piece for this host;
  * `alone`: sent to this host and no other. */
-static __always_inline int fb_deposit(const struct fb_context *c, int alone)
+static __always_inline int fb_deposit(const struct fb_context *c, int alone, int can_send,
+				      struct fb_reply *reply)
 {
 	const struct fb_frame *frame = c->frame;
 	struct fb_cell *cell = c->cell;
@@ -267,7 +314,10 @@ static __always_inline int fb_deposit(const struct fb_context *c, int alone)
 			return FB_WHY(drop_window);
 		fb_claim(c, kind);
 	} else if (cell->ready == frame->seq) {
-		return FB_WHY(duplicates);
+		/* As in fb_contribute(). */
+		if (cell->flags == FB_FLAG_RING && frame->flags == FB_FLAG_RING)
+			fb_pass_on(c, can_send, reply);
+		return reply->to_tc || reply->kind ? 0 : FB_WHY(duplicates);
 	} else if (!fb_same_chunk(c, kind)) {
 		return FB_WHY(drop_mismatch);
 	} else if (!fb_same_message(c)) {
@@ -282,7 +332,36 @@ static __always_inline int fb_deposit(const struct fb_context *c, int alone)
 	c->counters->deposited++;
 	fb_hear(c, alone);
 	fb_publish(cell, frame->seq);
+	if (frame->flags == FB_FLAG_RING)
+		fb_pass_on(c, can_send, reply);
 	return 0;
+}
+
+/* The member behind waits for what goes along a ring. */
+static __always_inline void fb_pull_ring(const struct fb_context *c, struct fb_reply *reply)
+{
+	const struct fb_frame *frame = c->frame;
+	struct fb_cell *cell = c->cell;
+	__u8 self = c->group->self, before = fb_before(c->group, self);
+	int has_result = cell->ready == frame->seq, is_complete;
+
+	if (cell->seq != frame->seq || cell->kind != FB_KIND_CONTRIBUTION ||
+	    cell->flags != FB_FLAG_RING || frame->source != fb_behind(c->group, self))
+		return;
+	is_complete = cell->arrived == fb_wanted(c);
+	if (has_result || (is_complete && !(frame->flags & FB_FLAG_RESULT_TO_ALL))) {
+		reply->kind = has_result ? FB_KIND_RESULT : FB_KIND_CONTRIBUTION;
+		reply->with_payload = 1;
+		reply->mask = 1ULL << (frame->source & 63);
+		c->counters->retransmissions++;
+	} else if (!cell->asked) {
+		/* It is missing here, too, and this host's leader mostly asks for it. */
+		cell->asked = 1;
+	} else if (cell->arrived >> (self & 63) & 1) {
+		reply->kind = FB_KIND_PULL;
+		reply->flags = FB_FLAG_RING | (is_complete ? FB_FLAG_RESULT_TO_ALL : 0);
+		reply->mask = 1ULL << (before & 63);
+	}
 }
 
 /* Somebody waits for a direct chunk. The fold is the same everywhere, so whoever has it can tell;
@@ -315,6 +394,10 @@ static __always_inline int fb_pull(const struct fb_context *c, struct fb_reply *
 		return FB_WHY(drop_stale);
 	if (frame->flags & FB_FLAG_DIRECT) {
 		fb_pull_direct(c, reply);
+		return 0;
+	}
+	if (frame->flags & FB_FLAG_RING) {
+		fb_pull_ring(c, reply);
 		return 0;
 	}
 	if (frame->seq > cell->seq) {
@@ -376,6 +459,7 @@ static __always_inline void fb_fill_reply(const struct fb_context *c, const stru
 	    .seq = c->frame->seq,
 	    .source = c->group->self,
 	    .target = c->frame->target,
+	    .flags = reply->flags,
 	};
 	if (reply->with_payload) {
 		out->op = cell->op;
@@ -385,7 +469,7 @@ static __always_inline void fb_fill_reply(const struct fb_context *c, const stru
 		out->consumed = cell->consumed;
 		out->length = cell->length;
 		out->message = cell->message;
-		if (reply->kind == FB_KIND_CONTRIBUTION) {
+		if (reply->kind == FB_KIND_CONTRIBUTION && cell->flags != FB_FLAG_RING) {
 			out->length = cell->part;
 			if (cell->op == FB_OP_PLACE) {
 				out->offset = cell->offset;

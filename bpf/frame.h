@@ -26,9 +26,26 @@ static __always_inline int fb_reserved_is_zero(const struct fb_frame *frame)
 
 static __always_inline int fb_flags_well_formed(const struct fb_frame *frame)
 {
-	__u8 flags = frame->kind == FB_KIND_PULL ? frame->flags & ~FB_FLAG_DEAF : frame->flags;
+	__u8 flags = frame->flags;
 
-	return flags == 0 || flags == FB_FLAG_RESULT_TO_ALL || flags == FB_FLAG_DIRECT;
+	if (frame->kind == FB_KIND_PULL) {
+		flags &= ~FB_FLAG_DEAF;
+		if (flags == (FB_FLAG_RING | FB_FLAG_RESULT_TO_ALL))
+			return 1;
+	}
+	return flags == 0 || flags == FB_FLAG_RESULT_TO_ALL || flags == FB_FLAG_DIRECT ||
+	       flags == FB_FLAG_RING;
+}
+
+/* Neighbours on a ring. */
+static __always_inline __u8 fb_before(const struct fb_group *group, __u8 member)
+{
+	return (member ? member : group->members) - 1;
+}
+
+static __always_inline __u8 fb_behind(const struct fb_group *group, __u8 member)
+{
+	return member + 1 < group->members ? member + 1 : 0;
 }
 
 /* Whether the fields are in range and agree with each other. */
@@ -47,8 +64,9 @@ static __always_inline int fb_is_for_us(const struct fb_frame *frame, const stru
 {
 	return frame->source < group->members && frame->target < group->members &&
 	       frame->kind >= FB_KIND_CONTRIBUTION && frame->kind <= FB_KIND_PIECE &&
-	       (frame->kind != FB_KIND_CONTRIBUTION || frame->target == group->self ||
-		frame->flags == FB_FLAG_DIRECT);
+	       (frame->kind != FB_KIND_CONTRIBUTION || frame->flags == FB_FLAG_DIRECT ||
+		(frame->flags == FB_FLAG_RING ? frame->source == fb_before(group, group->self)
+					      : frame->target == group->self));
 }
 
 #endif

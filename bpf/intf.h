@@ -9,7 +9,7 @@
 #include "wire.h"
 
 enum {
-	FB_INTF_VERSION = 8,
+	FB_INTF_VERSION = 9,
 	FB_MAX_GROUPS = 1024, /* per host */
 	FB_MAX_WINDOW = 4096, /* cells per group */
 	/* skb->mark of frames that the programs made themselves, so that egress lets them out. An
@@ -106,6 +106,7 @@ struct fb_control {
 	X(chunks_completed, "chunks whose last contribution was folded here")                      \
 	X(fan_outs, "results, broadcasts and direct contributions sent to all members")            \
 	X(multicasts, "frames among these that went to all members at once")                       \
+	X(passed_on, "partial folds and results passed on along a ring")                           \
 	X(deposited, "results, broadcasts and pieces put into a cell")                             \
 	X(duplicates, "frames that said what was known already")                                   \
 	X(retransmissions, "results, broadcasts and contributions sent again")                     \

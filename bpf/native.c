@@ -42,7 +42,7 @@ void fb_native_cell(const struct fb_frame *frame, const void *payload, const str
 	else if (frame->kind == FB_KIND_PULL)
 		fb_count(counters, fb_pull(&c, &reply));
 	else
-		fb_count(counters, fb_deposit(&c, 0));
+		fb_count(counters, fb_deposit(&c, 0, can_send, &reply));
 	out->to_tc = reply.to_tc;
 	out->mask = reply.mask;
 	if (reply.mask) {

@@ -78,6 +78,8 @@ int fb_deposit_one(struct __sk_buff *skb, const struct fb_frame *first, struct f
 	struct fb_frame frame;
 	struct fb_packet packet = {.ctx = skb, .payload = at + FB_FRAME_BYTES};
 	struct fb_context c = {.frame = &frame, .group = group};
+	/* What goes along a ring comes by itself. */
+	struct fb_reply none = {};
 	int why;
 
 	if (!first || !group)
@@ -93,7 +95,7 @@ int fb_deposit_one(struct __sk_buff *skb, const struct fb_frame *first, struct f
 		c.counters->frames_in++;
 		why = fb_enter_cell(&packet, &c, 1);
 		if (!why) {
-			why = fb_deposit(&c, alone);
+			why = fb_deposit(&c, alone, 0, &none);
 			fb_unlock(c.cell);
 		}
 	}

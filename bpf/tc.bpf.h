@@ -156,7 +156,7 @@ static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *
 		why = fb_pull(c, &reply);
 		break;
 	default:
-		why = fb_deposit(c, !fb_is_multicast(headers));
+		why = fb_deposit(c, !fb_is_multicast(headers), 1, &reply);
 	}
 	if (!reply.mask) {
 		fb_unlock(c->cell);
@@ -331,6 +331,12 @@ static __always_inline int fb_let_out(struct __sk_buff *skb, struct fb_passage *
 			    1);
 			return 0;
 		}
+		break;
+	case FB_KIND_RESULT:
+		/* On a ring the leader adds its own contribution, and passes on what comes of it.
+		 */
+		if (frame->flags != FB_FLAG_RING)
+			return FB_WHY(drop_malformed);
 		break;
 	case FB_KIND_PIECE:
 		break;

@@ -22,7 +22,7 @@
 
 enum {
 	FB_WIRE_MAGIC = 0x4b434246, /* "FBCK" in memory on a little-endian host */
-	FB_WIRE_VERSION = 7,
+	FB_WIRE_VERSION = 8,
 	FB_UDP_PORT = 17717, /* default; unassigned by IANA */
 
 	FB_MAX_MEMBERS = 64, /* one bit each in a 64-bit map */
@@ -86,6 +86,11 @@ enum fb_flag {
 	FB_FLAG_DIRECT = 2,
 	/* Of a PULL, beside these: its sender does not hear what goes to everyone at once. */
 	FB_FLAG_DEAF = 4,
+	/* Contributions go along a ring, from the member behind the target to the target: each adds
+	 * its own to what the one before it passes on. The result goes on the same way. Of a PULL
+	 * with FB_FLAG_RESULT_TO_ALL: its sender has passed on what it had, and misses the result.
+	 */
+	FB_FLAG_RING = 8,
 };
 
 /* A bit of `message`. */

@@ -43,7 +43,7 @@ static __always_inline int fb_xdp_take(struct xdp_md *xdp, struct fb_frame *fram
 	if (frame->kind == FB_KIND_CONTRIBUTION)
 		why = fb_contribute(c, 0, &reply);
 	else
-		why = fb_deposit(c, !fb_is_multicast(&headers));
+		why = fb_deposit(c, !fb_is_multicast(&headers), 0, &reply);
 	fb_unlock(c->cell);
 	if (reply.to_tc)
 		*verdict = XDP_PASS;

@@ -32,6 +32,8 @@ mod piece;
 mod place;
 #[path = "bpf/pull.rs"]
 mod pull;
+#[path = "bpf/ring.rs"]
+mod ring;
 #[path = "bpf/star.rs"]
 mod star;
 #[path = "bpf/super_frame.rs"]

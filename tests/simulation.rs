@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use adversary::Fault;
 use foldback::bindings as b;
 use foldback::leaf::fold::fold;
-use foldback::wire::Algorithm::{self, Direct, Shards, Star};
+use foldback::wire::Algorithm::{self, Direct, Ring, Shards, Star};
 use foldback::wire::{Buffers, Kind, Mismatch, Part, Transfer};
 use network::Network;
 use random::Rng;
@@ -366,7 +366,7 @@ fn drawn(seed: u64) -> Setting {
         seed,
         members: 2 + (seed % 7) as u8,
         depth: 1 + (seed % 5) as usize * 7,
-        algorithm: [Direct, Star, Shards, Star, Shards][(seed % 5) as usize],
+        algorithm: [Direct, Star, Shards, Ring, Shards, Star][(seed % 6) as usize],
         xdp: seed.is_multiple_of(2),
         ..USUAL
     }
@@ -384,6 +384,9 @@ fn a_calm_network_needs_no_repair() {
         (2, Shards, false),
         (3, Shards, true),
         (16, Shards, false),
+        (2, Ring, false),
+        (5, Ring, true),
+        (64, Ring, false),
     ] {
         let took =
             run(&Setting { algorithm, members, most_bytes: 4096, xdp, fault: CALM, ..USUAL });
@@ -395,7 +398,8 @@ fn a_calm_network_needs_no_repair() {
 /// them.
 #[test]
 fn what_is_lost_is_sent_again_and_little_else() {
-    for (members, algorithm) in [(2, Star), (2, Direct), (4, Star), (8, Star), (4, Shards)] {
+    let ways = [(2, Star), (2, Direct), (4, Star), (8, Star), (4, Shards), (2, Ring), (4, Ring)];
+    for (members, algorithm) in ways {
         let most_bytes = if algorithm == Shards { 65536 } else { 4096 };
         let frames = |loss| {
             let fault = Fault { loss, delay: 1000, most_delay: 100, ..CALM };
@@ -424,7 +428,7 @@ fn frames_that_return_after_seconds_do_no_harm() {
             members: 4,
             collectives: 1000,
             most_bytes: 3000,
-            algorithm: [Direct, Star, Shards][(seed % 3) as usize],
+            algorithm: [Direct, Star, Shards, Ring][(seed % 4) as usize],
             fault: GHOSTS,
             ..drawn(seed)
         });
@@ -473,7 +477,7 @@ fn long_messages_wrap_the_window_many_times() {
             collectives: 12,
             most_bytes: 1 << 20,
             window: if seed.is_multiple_of(2) { 256 } else { 1024 },
-            algorithm: [Direct, Shards, Star, Shards][(seed % 4) as usize],
+            algorithm: [Direct, Shards, Star, Ring][(seed % 4) as usize],
             xdp: false,
             ..drawn(seed)
         });
@@ -612,7 +616,7 @@ fn members_that_do_not_agree_on_a_long_message_are_out_of_step() {
 fn members_that_do_not_agree_on_a_length_go_on() {
     for seed in 0..10 {
         for (kind, algorithms) in [
-            (Kind::FoldToAll, &[Star, Direct, Shards][..]),
+            (Kind::FoldToAll, &[Star, Direct, Shards, Ring][..]),
             (Kind::FoldToRoot(1), &[Star]),
             (Kind::Broadcast(1), &[Star, Shards]),
         ] {
@@ -638,7 +642,7 @@ fn many_transfers_are_under_way_at_once() {
             collectives: 1500,
             most_bytes: 4096,
             depth: 200,
-            algorithm: [Direct, Star, Shards][(seed % 3) as usize],
+            algorithm: [Direct, Star, Shards, Ring][(seed % 4) as usize],
             ..drawn(seed)
         });
     }

@@ -32,13 +32,7 @@ pub struct Deputy<M, D> {
 impl<M: Memory, D: Datagrams> Deputy<M, D> {
     /// One that works the cells in `memory`.
     pub fn new(identity: &Identity, memory: M, out: D) -> Self {
-        let group = b::fb_group {
-            window: memory.window(),
-            chunk_bytes: identity.chunk_bytes,
-            members: identity.members,
-            self_: identity.me,
-            ..Default::default()
-        };
+        let group = native::group(identity, memory.window());
         Self { group, memory, out, counters: Mutex::default() }
     }
 

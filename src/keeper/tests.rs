@@ -177,7 +177,7 @@ fn collectives_go(count: u8, members: &mut Members) {
     for round in 0..50u8 {
         let (op, element) = (b::FB_OP_SUM as u8, b::FB_TYPE_U8 as u8);
         let want: u8 = (0..count).map(|member| member + round).sum();
-        for by in [Algorithm::Star, Algorithm::Direct] {
+        for by in [Algorithm::Star, Algorithm::Direct, Algorithm::Ring] {
             let bytes = 1 + usize::from(round) * 61;
             let fold = Transfer::new(Kind::FoldToAll, op, element, bytes).by(by);
             let got = run(&mut members.wires, fold, |me| vec![me as u8 + round; bytes]);

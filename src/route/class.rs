@@ -259,11 +259,12 @@ mod tests {
     use super::*;
     use crate::wire::Algorithm::{Direct, Shards, Star};
 
-    const ALL: [Way; WAYS] = ORDER;
+    /// All that are tried unasked.
+    const ALL: usize = WAYS - 1;
 
     /// Runs calls whose cost by each way is as given, and counts those by each.
-    fn run(class: &mut Class, calls: u32, costs: [u64; WAYS]) -> [u32; WAYS] {
-        let mut taken = [0; WAYS];
+    fn run(class: &mut Class, calls: u32, costs: [u64; ALL]) -> [u32; ALL] {
+        let mut taken = [0; ALL];
         for _ in 0..calls {
             if let Some(sums) = class.due() {
                 class.agreed(sums.map(|sum| sum * 2));
@@ -278,7 +279,7 @@ mod tests {
     }
 
     fn class() -> Class {
-        Class::new(ALL.to_vec(), Way::Fold(Star), 2)
+        Class::new(ORDER[..ALL].to_vec(), Way::Fold(Star), 2)
     }
 
     #[test]
@@ -315,8 +316,8 @@ mod tests {
     #[test]
     fn what_was_measured_before_is_taken_on_trust_and_looked_at() {
         let learnt = || {
-            let costs = [100.0, 300.0, 900.0, 250.0].map(Some);
-            Class::learnt(ALL.to_vec(), (Way::Fold(Star), costs), 2)
+            let costs = [Some(100.0), Some(300.0), Some(900.0), Some(250.0), None];
+            Class::learnt(ORDER[..ALL].to_vec(), (Way::Fold(Star), costs), 2)
         };
         let mut class = learnt();
         let taken = run(&mut class, LEARNT, [100, 300, 900, 250]);

@@ -13,17 +13,18 @@ pub enum Way {
 }
 
 /// Number of ways; their order in sums and statistics.
-pub const WAYS: usize = 4;
+pub const WAYS: usize = 5;
 pub(super) const ORDER: [Way; WAYS] = [
     Way::Fold(Algorithm::Star),
     Way::Fold(Algorithm::Direct),
     Way::Fold(Algorithm::Shards),
     Way::Mpi,
+    Way::Fold(Algorithm::Ring),
 ];
 
 impl Way {
     pub(super) fn index(self) -> usize {
-        ORDER.iter().position(|way| *way == self).unwrap_or(WAYS - 1)
+        ORDER.iter().position(|way| *way == self).unwrap_or(0)
     }
 
     /// The one of that name.
@@ -37,6 +38,7 @@ impl Way {
             Self::Fold(Algorithm::Star) => "star",
             Self::Fold(Algorithm::Direct) => "direct",
             Self::Fold(Algorithm::Shards) => "shards",
+            Self::Fold(Algorithm::Ring) => "ring",
             Self::Mpi => "mpi",
         }
     }

@@ -222,13 +222,18 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
 
     fn chunk_frame(&self, transfer: &Transfer, seq: u64, chunk: usize) -> b::fb_frame {
         let (kind, target, flags) = match transfer.kind {
-            Kind::FoldToAll | Kind::GatherToAll(_) => match transfer.algorithm {
-                Algorithm::Direct => (b::FB_KIND_CONTRIBUTION, 0, b::FB_FLAG_DIRECT),
-                Algorithm::Star | Algorithm::Shards => {
-                    let aggregator = self.aggregator(transfer.first + chunk);
-                    (b::FB_KIND_CONTRIBUTION, aggregator, b::FB_FLAG_RESULT_TO_ALL)
-                }
-            },
+            Kind::FoldToAll | Kind::GatherToAll(_) => {
+                let aggregator = self.aggregator(transfer.first + chunk);
+                let (target, flag) = match transfer.algorithm {
+                    Algorithm::Direct => (0, b::FB_FLAG_DIRECT),
+                    // Parts of a chunk that are put side by side are no fold, to be passed on whole.
+                    Algorithm::Ring if transfer.kind.part().is_none() => {
+                        (aggregator, b::FB_FLAG_RING)
+                    }
+                    _ => (aggregator, b::FB_FLAG_RESULT_TO_ALL),
+                };
+                (b::FB_KIND_CONTRIBUTION, target, flag)
+            }
             Kind::FoldToRoot(root) | Kind::GatherToRoot(root, _) => {
                 (b::FB_KIND_CONTRIBUTION, root, 0)
             }

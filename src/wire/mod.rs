@@ -74,6 +74,10 @@ pub enum Algorithm {
     /// At every member, to which all others send their contribution: one way over the wire, and a
     /// frame for each pair of members in both directions.
     Direct,
+    /// Along a ring, which begins and ends elsewhere for each chunk: every member adds its contribution to what the
+    /// one before it passes on, and the result goes on the same way. Every member sends to one other only, and
+    /// the way is as long as there are members, twice.
+    Ring,
     /// By shards of the message, each folded in user space, at one member: for long ones. Of single
     /// chunks that is `Star`.
     Shards,
@@ -133,6 +137,8 @@ pub struct Wire<M, F, B> {
     /// Sends frames to the other members.
     pub fabric: F,
     identity: Identity,
+    /// What the cells' own code wants to know of the group.
+    group: b::fb_group,
     flights: Flights<B>,
     /// The next chunk's number.
     next_seq: u64,
@@ -165,10 +171,12 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     /// flight could fill it before anybody reports progress (docs/protocol.md).
     pub fn new(cells: Cells<M>, fabric: F, identity: Identity) -> Self {
         assert!(cells.window() >= 4 * IN_FLIGHT, "a window of {} cells", cells.window());
+        let group = native::group(&identity, cells.window() as u32);
         Self {
             cells,
             fabric,
             identity,
+            group,
             flights: Flights::default(),
             next_seq: 1,
             last_sync: 0,
@@ -305,11 +313,26 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
 
     /// Contributes to a chunk that is folded.
     fn contribute(&mut self, frame: b::fb_frame, payload: &[u8]) {
-        if frame.target == self.identity.me || u32::from(frame.flags) == b::FB_FLAG_DIRECT {
+        if u32::from(frame.flags) == b::FB_FLAG_RING {
+            self.add_to_ring(frame, payload);
+        } else if frame.target == self.identity.me || u32::from(frame.flags) == b::FB_FLAG_DIRECT {
             self.fabric.send(self.other(), &sealed(frame, payload), payload);
         } else {
             let posted = self.cells.post_contribution(&frame, payload);
             self.fabric.send(frame.target, &sealed(frame, posted), posted);
+        }
+    }
+
+    /// Adds our contribution to what has come along the ring, and passes on what is complete by that. Not the egress
+    /// program does so: where it is gone, what it should have taken goes to the next member as it is.
+    fn add_to_ring(&mut self, frame: b::fb_frame, payload: &[u8]) {
+        let mut counters = b::fb_counters::default();
+        let (memory, group) = (self.cells.memory(), &self.group);
+        let frame = sealed(frame, payload);
+        let reply = native::enter(memory, group, &mut counters, &frame, payload, true);
+        if reply.mask != 0 {
+            let length = usize::from(reply.frame.length);
+            self.fabric.send(self.other(), &reply.frame, &reply.payload[..length]);
         }
     }
 
@@ -373,8 +396,8 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
 
     /// Whether it is this host's turn to ask for a fold, whose frames are like this one.
     fn has_turn(&self, turn: Turn, frame: &b::fb_frame) -> bool {
-        let direct = u32::from(frame.flags) == b::FB_FLAG_DIRECT;
-        let aggregates = frame.target == self.identity.me && !direct;
+        let is_star = !matches!(u32::from(frame.flags), b::FB_FLAG_DIRECT | b::FB_FLAG_RING);
+        let aggregates = frame.target == self.identity.me && is_star;
         aggregates == (turn == Turn::Aggregator)
     }
 
@@ -398,6 +421,9 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     /// Asks for what is missing of a fold that this host waits for: its aggregator, or else the members
     /// themselves.
     fn ask_for_fold(&mut self, frame: &b::fb_frame, payload: &[u8]) {
+        if u32::from(frame.flags) == b::FB_FLAG_RING {
+            return self.ask_along_ring(frame, payload);
+        }
         let (me, target) = (self.identity.me, frame.target);
         let direct = u32::from(frame.flags) == b::FB_FLAG_DIRECT;
         if target != me && !direct {
@@ -413,5 +439,19 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         for member in (0..self.identity.members).filter(missing) {
             self.ask(member, frame.seq, if direct { member } else { me }, frame.flags);
         }
+    }
+
+    /// Asks the member before this one on the ring for what it has not passed on, or what was lost on the way.
+    fn ask_along_ring(&mut self, frame: &b::fb_frame, payload: &[u8]) {
+        let Identity { me, members, .. } = self.identity;
+        let before = (me + members - 1) % members;
+        let arrived = self.cells.arrived(frame.seq);
+        if arrived >> me & 1 == 0 {
+            self.contribute(*frame, payload);
+        }
+        let is_first = me == (frame.target + 1) % members;
+        let misses_result = is_first || arrived >> before & 1 == 1;
+        let result = if misses_result { b::FB_FLAG_RESULT_TO_ALL } else { 0 };
+        self.ask(before, frame.seq, frame.target, frame.flags | result as u8);
     }
 }

@@ -1,6 +1,7 @@
 //! The protocol of the programs, run by this process (`bpf/native.c`).
 #![allow(unsafe_code)]
 
+use super::Identity;
 use super::cells::Memory;
 use crate::bindings as b;
 
@@ -9,6 +10,17 @@ use crate::bindings as b;
 pub fn admits(frame: &b::fb_frame, bytes: usize, group: &b::fb_group) -> bool {
     // SAFETY: reads both.
     unsafe { b::fb_native_admits(frame, bytes as u64, group) != 0 }
+}
+
+/// What the code of the cells wants to know of a group: not where its members are.
+pub fn group(identity: &Identity, window: u32) -> b::fb_group {
+    b::fb_group {
+        window,
+        chunk_bytes: identity.chunk_bytes,
+        members: identity.members,
+        self_: identity.me,
+        ..Default::default()
+    }
 }
 
 /// Sees to the cell of `frame` as a hook would, which `can_send` if it is TC. Panics unless the payload is as

@@ -50,6 +50,7 @@ streams! {
     by_tc: Job::new(Mpi::Open, 4).env("FOLDBACK_HOOK", "tc");
     by_xdp: Job::new(Mpi::Open, 3).env("FOLDBACK_HOOK", "xdp");
     by_the_other_algorithm: Job::new(Mpi::Open, 4).env("FOLDBACK_ALGORITHM", "direct");
+    along_a_ring: Job::new(Mpi::Mpich, 4).env("FOLDBACK_ALGORITHM", "ring");
     of_several_ranks_a_host: Job::new(Mpi::Open, 2).ranks_per_host(2);
     of_mpich: Job::new(Mpi::Mpich, 2);
 }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use foldback::bindings as b;
-use foldback::wire::Algorithm::{self, Direct, Shards, Star};
+use foldback::wire::Algorithm::{self, Direct, Ring, Shards, Star};
 use foldback::wire::{Kind, Transfer};
 
 use crate::adversary::{Choices, Deviation};
@@ -154,7 +154,7 @@ fn explore(setting: &Setting, plan: &[Collective]) -> Took {
 
 /// One reduction to all, of which only the last member waits for the result: the others have begun it and are
 /// elsewhere. Returns how many alternatives each choice had.
-fn only_the_last_waits(members: u8, deviations: &[Deviation]) -> Vec<usize> {
+fn only_the_last_waits(algorithm: Algorithm, members: u8, deviations: &[Deviation]) -> Vec<usize> {
     let choices = Rc::new(RefCell::new(Choices::new(deviations)));
     let network = Network::under(Box::new(choices.clone()), members, WINDOW, false, true);
     let start = Instant::now();
@@ -162,14 +162,18 @@ fn only_the_last_waits(members: u8, deviations: &[Deviation]) -> Vec<usize> {
     let mut wires: Vec<_> = (0..members)
         .map(|me| {
             let mut wire = network.wire(me);
-            wire.submit(Transfer::new(Kind::FoldToAll, sum, long, 8).by(Star), vec![1; 8]);
+            wire.submit(Transfer::new(Kind::FoldToAll, sum, long, 8).by(algorithm), vec![1; 8]);
             wire.poll(|| start);
             wire
         })
         .collect();
     let last = wires.last_mut().expect("some member");
     for round in 0.. {
-        assert!(round < MOST_ROUNDS, "stuck with {deviations:?}: {:?}", network.counters());
+        assert!(
+            round < MOST_ROUNDS,
+            "{algorithm:?} stuck with {deviations:?}: {:?}",
+            network.counters()
+        );
         while network.deliver() {}
         last.poll(|| start + Duration::from_micros(network.now()));
         if let Some(over) = last.take_over() {
@@ -189,14 +193,15 @@ fn a_lost_frame_is_repaired_without_those_who_are_away() {
         let all = choices.iter().enumerate().skip(from);
         all.filter(|(_, alternatives)| **alternatives > 1).map(|(at, _)| at).collect::<Vec<_>>()
     };
-    for members in [2, 3, 5] {
+    for (members, algorithm) in [(2, Star), (3, Star), (5, Star), (2, Ring), (3, Ring), (5, Ring)] {
+        let run = |deviations: &[Deviation]| only_the_last_waits(algorithm, members, deviations);
         let mut lost = 0;
-        for first in frames(&only_the_last_waits(members, &[]), 0) {
+        for first in frames(&run(&[]), 0) {
             lost += 1;
             // The first alternative of a frame is its loss.
-            let choices = only_the_last_waits(members, &[(first, 1)]);
+            let choices = run(&[(first, 1)]);
             for second in frames(&choices, first + 1) {
-                only_the_last_waits(members, &[(first, 1), (second, 1)]);
+                run(&[(first, 1), (second, 1)]);
             }
         }
         assert!(lost >= 2 * (u32::from(members) - 1), "{lost}");
@@ -208,7 +213,7 @@ const TWO: Setting =
 
 #[test]
 fn two_members_bear_any_two_deviations() {
-    for algorithm in [Star, Direct] {
+    for algorithm in [Star, Direct, Ring] {
         for xdp in [false, true] {
             let took = explore(&Setting { algorithm, xdp, ..TWO }, &six(algorithm));
             assert!(took.runs > 10_000, "{took:?}");
@@ -220,6 +225,9 @@ fn two_members_bear_any_two_deviations() {
 fn three_members_bear_any_two_deviations() {
     let setting = Setting { members: 3, deviations: 2, ..TWO };
     explore(&setting, &six(Star));
+    for xdp in [false, true] {
+        explore(&Setting { algorithm: Ring, xdp, ..setting }, &six(Ring));
+    }
 }
 
 #[test]

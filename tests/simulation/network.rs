@@ -275,9 +275,9 @@ impl State {
             // Not what the datagram has.
             return;
         }
-        let direct = u32::from(frame.flags) == b::FB_FLAG_DIRECT;
-        if u32::from(frame.kind) == b::FB_KIND_CONTRIBUTION && frame.target != me && !direct {
-            // Meant for the egress programs of its host, which are gone.
+        let group = &self.hosts[usize::from(me)].group;
+        if !native::admits(frame, size_of::<b::fb_frame>() + payload.len(), group) {
+            // Such as a contribution that was meant for the egress programs of its host, which are gone.
             return;
         }
         let pull = u32::from(frame.kind) == b::FB_KIND_PULL;

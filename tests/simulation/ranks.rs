@@ -14,7 +14,7 @@ use foldback::leaf::Leaf;
 use foldback::leaf::fold::fold;
 use foldback::leaf::segment::Segment;
 use foldback::topology::{Image, Layout, Place};
-use foldback::wire::Algorithm::{self, Direct, Shards, Star};
+use foldback::wire::Algorithm::{self, Direct, Ring, Shards, Star};
 use foldback::wire::cells::Mapped;
 
 use crate::adversary::Fault;
@@ -315,7 +315,8 @@ pub fn drawn(seed: u64) -> Setting {
         most_ranks_per_host: 1 + seed % 3,
         depth: 1 + (seed % 4) as usize * 2,
         rest: [7, 10, 50][(seed % 3) as usize],
-        algorithm: [None, Some(Star), Some(Direct), Some(Shards)][(seed / 2 % 4) as usize],
+        algorithm: [None, Some(Star), Some(Direct), Some(Shards), Some(Ring)]
+            [(seed / 2 % 5) as usize],
         ..USUAL
     }
 }
