@@ -27,6 +27,8 @@ mod limits;
 mod multicast;
 #[path = "mpi/programs.rs"]
 mod programs;
+#[path = "mpi/quantized.rs"]
+mod quantized;
 #[path = "common/random.rs"]
 mod random;
 #[path = "mpi/router.rs"]

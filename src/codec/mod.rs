@@ -8,7 +8,7 @@ mod staging;
 use std::ffi::c_int;
 
 pub use crate::leaf::exact::sum as sum_exactly;
-pub use staging::{Prepared, prepare};
+pub use staging::{Prepared, prepare, told};
 
 /// What MPI returns for success.
 pub const SUCCESS: c_int = 0;

@@ -108,20 +108,28 @@ unsafe fn packed(mpi: &Mpi, elements: &Elements, bytes: usize) -> (Vec<u8>, c_in
     (packed, trouble)
 }
 
+/// What MPI is to return for the outcome of a job, of which an error is told.
+pub fn told(mpi: &Mpi, outcome: Result<(), Mismatch>) -> c_int {
+    match outcome {
+        Ok(()) => SUCCESS,
+        Err(mismatch) => {
+            log::error!("{mismatch}");
+            mpi.truncated()
+        }
+    }
+}
+
 impl Prepared {
     /// Does what is left, once the operation is over, in which way ever. Returns what MPI is to return.
     ///
     /// # Safety
     /// The job is over, or was never begun; *buffers* of the [program](crate::mpi), still.
     pub unsafe fn end(self, mpi: &Mpi, outcome: Result<(), Mismatch>) -> c_int {
-        let code = match outcome {
+        let mut code = told(mpi, outcome);
+        if code == SUCCESS {
             // SAFETY: what comes has come, and the buffers are there.
-            Ok(()) => unsafe { bring(&self.finish, self.from, mpi) },
-            Err(mismatch) => {
-                log::error!("{mismatch}");
-                mpi.truncated()
-            }
-        };
+            code = unsafe { bring(&self.finish, self.from, mpi) };
+        }
         if let Some(copy) = self.type_copy {
             mpi.free_type(copy);
         }

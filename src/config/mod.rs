@@ -1,5 +1,6 @@
 //! The settings of a process, read once: [`settings`] has the variables.
 
+mod quantize;
 pub mod settings;
 
 use std::str::FromStr;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::bindings::FB_CHUNK_BYTES;
 use crate::call::{COLLECTIVES, Collective};
 use crate::wire::Algorithm;
+pub(crate) use quantize::Quantize;
 
 /// What must be alike on all ranks. They compare it when a group is set up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +31,8 @@ pub(crate) struct Shared {
     pub algorithm: Option<Algorithm>,
     /// What sums of floating point are.
     pub sum: Sum,
+    /// How some of these are quantized.
+    pub quantize: Option<Quantize>,
     /// What carries the frames.
     pub transport: Transport,
     /// What goes to all members goes at once, where they hear it.
@@ -138,6 +142,14 @@ impl Shared {
         if self.limited { self.max_bytes[collective as usize] } else { usize::MAX }
     }
 
+    /// How a sum of so many bytes is quantized, if it is.
+    pub fn quantizes(&self, collective: Collective, bytes: usize) -> Option<Quantize> {
+        let is_short = |quantize: &Quantize| bytes < quantize.min;
+        let limit = if self.limited { self.max_bytes[collective as usize] } else { usize::MAX };
+        let may = collective == Collective::Allreduce && bytes <= limit;
+        self.quantize.filter(|quantize| may && !is_short(quantize))
+    }
+
     /// The longest message of a collective that may be folded.
     pub fn most_bytes(&self, collective: Collective, measured: bool) -> usize {
         let limit = self.max_bytes[collective as usize];
@@ -165,6 +177,7 @@ impl Default for Config {
                 window: 1024,
                 algorithm: None,
                 sum: Sum::Auto,
+                quantize: None,
                 transport: Transport::Auto,
                 multicast: true,
                 profile: false,

@@ -78,6 +78,13 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "what MPI_SUM of float, double and complex numbers of these is: `exact`, the exact sum of all contributions, rounded once, so that it has the same bits on any number of hosts; `rank-order`, folded in the order of ranks; `auto`, exact where it costs no more, up to one chunk of all ranks ([floats](floats.md))",
         parse: Some(|config, text| one_of(&mut config.shared.sum, text,
             &[("auto", Sum::Auto), ("rank-order", Sum::RankOrder), ("exact", Sum::Exact)])) },
+    Setting { name: "FOLDBACK_QUANTIZE", reader: AllRanks, default: "`off`",
+        form: "off, or fixed32 or int16, with ,block=N and ,min=BYTES if wanted",
+        meaning: "`fixed32`, `int16`: MPI_Allreduce, MPI_SUM, of float, double and complex numbers of these, of calls that block, is made of integers of so many bits, with an exponent in common for each block of numbers (`,block=256`), from so many bytes on (`,min=65536`): faster, and a little off ([quantization](quantization.md))",
+        parse: Some(|config, text| {
+            config.shared.quantize = if text == "off" { None } else { Some(text.parse().ok()?) };
+            Some(())
+        }) },
     Setting { name: "FOLDBACK_SETUP_CALLS", form: "a number of calls", reader: AllRanks, default: "100",
         meaning: "eligible calls on the first communicator of its ranks, other than MPI_COMM_WORLD and its duplicates, before its group is set up (which takes some 20 ms)",
         parse: Some(|config, text| number(&mut config.shared.setup_calls, text)) },

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::stopwatch::{Stopwatch, took};
-use super::{Judged, Passed, usual_algorithm};
+use super::{Judged, Passed, quantized, usual_algorithm};
 use crate::bindings::FB_OP_SUM;
-use crate::codec::{SUCCESS, prepare};
+use crate::codec::{SUCCESS, prepare, told};
 use crate::comm::{Folding, complete, fold_words};
 use crate::plan::{fit, instead_of_shards, plan};
 use crate::route::{ClassId, Reason, Step, Way, router};
@@ -29,6 +29,18 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Passed> {
         let communicator = process.communicators.renew(&context, comm, communicator);
         // SAFETY: as demanded of this function.
         return unsafe { run(Judged { communicator, ..judged }) };
+    }
+    // SAFETY: buffers of the program's.
+    if let Some(outcome) = unsafe { quantized::sum(&judged, &context, &mut folding.group) } {
+        drop(guard);
+        let code = told(mpi, outcome);
+        if code != SUCCESS {
+            mpi.handle_error(comm, code);
+        }
+        return Ok(code);
+    }
+    if admitted.quantized.is_some() && admitted.bytes > admitted.most {
+        return Err(Reason::TooLarge.into());
     }
     let case = judged.case();
     let mut fit = fit(case, &mut folding.group.engine.place)?;

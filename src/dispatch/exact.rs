@@ -41,6 +41,15 @@ pub(super) unsafe fn sum(
     let mpi = &process.mpi;
     let communicator = process.communicator(mpi.abi.handle(call.comm))?;
     let place = (communicator.rank, communicator.size);
+    if is_quantized(process, call, shape) {
+        // SAFETY: the program's arguments and buffers.
+        match unsafe { attempt(process, form, call, std::ptr::null_mut(), seen) } {
+            Ok(code) => return Some((code, Way::Folded)),
+            // As all ranks do: some number is none, say.
+            Err(Passed::Left(Left::All(_))) => {}
+            Err(_) => return None,
+        }
+    }
     let (mut way, mut bytes) = (Way::Folded, 0);
     for piece in pieces(call, shape, place.1)? {
         let part = &part_of(call, mpi, &piece, shape);
@@ -95,6 +104,13 @@ pub(super) fn warn_of(process: &Process, call: &Call, reason: Reason) {
     log::warn!(
         "FOLDBACK_SUM=exact: a sum is not exact, since it was left to MPI: {name}, {reason}"
     );
+}
+
+/// Whether the program asks for this one to be quantized, in place of exact.
+fn is_quantized(process: &Process, call: &Call, shape: Shape) -> bool {
+    let bytes = usize::try_from(call.recv.count).unwrap_or(0).saturating_mul(shape.size);
+    let config = process.config.as_ref().ok();
+    config.is_some_and(|config| config.shared.quantizes(call.collective, bytes).is_some())
 }
 
 /// Whether a call that is not folded for this reason has a sum that can be made here.

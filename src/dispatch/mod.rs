@@ -5,6 +5,7 @@ mod blocking;
 mod exact;
 mod nonblocking;
 mod persistent;
+mod quantized;
 mod stopwatch;
 
 use std::ffi::{c_int, c_void};

@@ -12,6 +12,7 @@
 pub mod exact;
 pub mod fold;
 pub mod order;
+pub mod quantize;
 pub mod segment;
 
 use segment::{Counter, Segment};

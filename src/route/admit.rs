@@ -4,7 +4,7 @@ use super::eligibility::{By, Reduction, bounded, size, who};
 use super::router::is_measured;
 use super::{Facts, Left, Reason, Refused};
 use crate::call::{Call, Collective, Form, Message, Side};
-use crate::config::{Config, Policy, Sum};
+use crate::config::{Config, Policy, Quantize, Sum};
 use crate::mpi::types::{Class, Shape, TypeInfo};
 
 /// A call that may be folded, as far as can be said without a group: alike on all ranks.
@@ -17,6 +17,8 @@ pub struct Admitted {
     pub measured: bool,
     /// How a reduction folds.
     pub fold: Option<Reduction>,
+    /// It is to be quantized, if all its numbers are finite: how, and what is added up.
+    pub quantized: Option<(Quantize, u8)>,
 }
 
 impl Admitted {
@@ -49,11 +51,20 @@ pub fn admit(
             By::Exact { always: true, .. } => config.shared.most_bytes_exact(call.collective),
             _ => config.shared.most_bytes(call.collective, measured),
         };
-        let (sum, most) = (config.shared.sum, |by| most_of(by, measured));
-        let fold = reduction(mpi, form, call, count, (sum, &most), seen)?;
+        let quantized = |by: By, bytes| {
+            let element = by.reals().filter(|_| form == Form::Blocking)?;
+            Some((config.shared.quantizes(call.collective, bytes)?, element))
+        };
+        let most = |by, bytes| match quantized(by, bytes) {
+            Some(_) => usize::MAX,
+            None => most_of(by, measured),
+        };
+        let fold = reduction(mpi, form, call, count, (config.shared.sum, &most), seen)?;
+        let quantized = quantized(fold.by, fold.bytes);
         let measured = measured && fold.by.is_as_exact_as_mpi();
         let most = most_of(fold.by, measured);
-        Ok(Admitted { bytes: bounded(fold.bytes, most)?, most, measured, fold: Some(fold) })
+        let bytes = bounded(fold.bytes, if quantized.is_some() { usize::MAX } else { most })?;
+        Ok(Admitted { bytes, most, measured, fold: Some(fold), quantized })
     };
     let in_place = |side: &Side| side.data as usize == mpi.in_place();
     let element = |side: &Side, seen: &mut Message| {
@@ -64,11 +75,14 @@ pub fn admit(
     let moved = |side: &Side, seen: &mut Message| -> Result<Admitted, Left> {
         let bytes = size(side.count, element(side, seen)?)?;
         seen.bytes = bytes as u64;
-        Ok(Admitted { bytes: bounded(bytes, most)?, most, measured, fold: None })
+        let bytes = bounded(bytes, most)?;
+        Ok(Admitted { bytes, most, measured, fold: None, quantized: None })
     };
     match call.collective {
         Collective::Barrier if most == 0 => Err(Reason::TooLarge.into()),
-        Collective::Barrier => Ok(Admitted { bytes: 0, most, measured, fold: None }),
+        Collective::Barrier => {
+            Ok(Admitted { bytes: 0, most, measured, fold: None, quantized: None })
+        }
         Collective::Allreduce
         | Collective::Reduce
         | Collective::Reduce_scatter_block
@@ -86,7 +100,7 @@ pub fn admit(
         Collective::Allgatherv => {
             let bytes = element(&call.recv, seen)?;
             seen.bytes = bytes as u64;
-            Ok(Admitted { bytes, most, measured, fold: None })
+            Ok(Admitted { bytes, most, measured, fold: None, quantized: None })
         }
     }
 }
@@ -105,7 +119,7 @@ fn reduction(
     form: Form,
     call: &Call,
     count: i64,
-    (sum, most): (Sum, &impl Fn(By) -> usize),
+    (sum, most): (Sum, &impl Fn(By, usize) -> usize),
     seen: &mut Message,
 ) -> Result<Reduction, Left> {
     if count <= 0 {
@@ -126,7 +140,7 @@ fn reduction(
     }
     let bytes = size(count, by.bytes(shape))?;
     seen.bytes = bytes as u64;
-    let bounded = bounded(bytes, most(by));
+    let bounded = bounded(bytes, most(by, bytes));
     // Every MPI takes all ops that the standard has for these.
     let integer =
         |class| matches!(class, Class::CInteger | Class::Integer | Class::Byte | Class::Pair);

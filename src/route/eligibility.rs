@@ -145,6 +145,17 @@ impl By {
         }
     }
 
+    /// What is added up, as [`fold::fold`] has it, of a sum of floating point.
+    pub fn reals(self) -> Option<u8> {
+        match self {
+            Self::Exact { element, .. } => Some(element),
+            Self::Own { op, element } if u32::from(op) == b::FB_OP_SUM => {
+                Some(element).filter(|element| u32::from(*element) >= b::FB_TYPE_COUNT)
+            }
+            _ => None,
+        }
+    }
+
     /// Bytes of an element, as it is sent. Keys take the place of pairs, with their holes.
     pub fn bytes(self, shape: Shape) -> usize {
         match self {

@@ -70,7 +70,7 @@ pub fn agree(hellos: &[Hello], layout: &Layout) -> Result<Vec<Ipv4Addr>, NoGroup
         if hello.shared != first.shared {
             return differs(
                 "foldback configuration (FOLDBACK_MAX_BYTES, FOLDBACK_SETUP_CALLS, FOLDBACK_WINDOW, \
-                 FOLDBACK_ALGORITHM, FOLDBACK_ROUTE, FOLDBACK_SUM, FOLDBACK_MULTICAST, FOLDBACK_PROFILE, or FOLDBACK_HOOK=none)",
+                 FOLDBACK_ALGORITHM, FOLDBACK_ROUTE, FOLDBACK_SUM, FOLDBACK_QUANTIZE, FOLDBACK_MULTICAST, FOLDBACK_PROFILE, or FOLDBACK_HOOK=none)",
             );
         }
     }

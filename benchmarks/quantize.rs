@@ -1,0 +1,39 @@
+//! What a core quantizes of numbers in its cache (`cargo bench --bench quantize`): bytes of floating point a second.
+
+use criterion::{Criterion, Throughput};
+
+use foldback::leaf::fold::{F32, F64};
+use foldback::leaf::quantize::{Quantizer, Width};
+
+/// So many that they and their integers stay in the second cache of most CPUs.
+const COUNT: usize = 1 << 16;
+
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    for (name, element, size) in [("float", F32, 4), ("double", F64, 8)] {
+        for width in [Width::Int16, Width::Int32] {
+            let value = |at: usize| (at as f64 * 0.37).sin();
+            let numbers: Vec<u8> = match element {
+                F32 => (0..COUNT).flat_map(|at| (value(at) as f32).to_ne_bytes()).collect(),
+                _ => (0..COUNT).flat_map(|at| value(at).to_ne_bytes()).collect(),
+            };
+            let quantizer = Quantizer::new(element, width, 256, 8).expect("it serves");
+            let mut exponents = vec![0; quantizer.blocks(COUNT)];
+            let mut integers = vec![0; COUNT * width.bytes()];
+            let mut sums = vec![0; numbers.len()];
+            let mut group = criterion.benchmark_group(format!("{name}, {width:?}"));
+            group.throughput(Throughput::Bytes((COUNT * size) as u64));
+            group.bench_function("exponents", |b| {
+                b.iter(|| quantizer.exponents(&numbers, &mut exponents));
+            });
+            group.bench_function("quantize", |b| {
+                b.iter(|| quantizer.quantize(&numbers, &exponents, &mut integers));
+            });
+            group.bench_function("dequantize", |b| {
+                b.iter(|| quantizer.dequantize(&integers, &exponents, &mut sums));
+            });
+            group.finish();
+        }
+    }
+    criterion.final_summary();
+}

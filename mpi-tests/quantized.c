@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Sums of floating point that may be quantized (FOLDBACK_QUANTIZE): no answer may be further off
+ * than docs/quantization.md says, all ranks must have the same bits, and what is not finite must
+ * come out as IEEE 754 adds. What each rank brings follows from the seed.
+ */
+#include <math.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "program.h"
+#include "random.h"
+
+static long calls = 200, seed = 1, longest = 20000, bits = 16, block = 256, settle = 16;
+
+static const struct option_spec options[] = {
+    {"--calls", OPTION_NUMBER, &calls, "how many (200)"},
+    {"--longest", OPTION_NUMBER, &longest, "most numbers of a call (20000)"},
+    {"--bits", OPTION_NUMBER, &bits, "of the integers (16)"},
+    {"--block", OPTION_NUMBER, &block, "numbers that have an exponent in common (256)"},
+    {"--settle", OPTION_NUMBER, &settle, "Allreduces first (16)"},
+    {"--seed", OPTION_NUMBER, &seed, "of all numbers (1)"},
+    {0},
+};
+
+static const struct numbers {
+	const char *name;
+	size_t width; /* bytes of a real number */
+	int parts;    /* 2: complex */
+} kinds[] = {{"float", 4, 1}, {"double", 8, 1}, {"float complex", 4, 2}, {"double complex", 8, 2}};
+
+static MPI_Datatype type_of(int kind)
+{
+	MPI_Datatype types[] = {MPI_FLOAT, MPI_DOUBLE, MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX};
+
+	return types[kind];
+}
+
+/* What a call is like, alike on all ranks. */
+struct plan {
+	int kind, in_place;
+	int odd;      /* some numbers may not be finite */
+	int special;  /* some are not */
+	size_t count; /* real numbers */
+};
+
+static struct plan plan_of(long call)
+{
+	struct random random = random_start((uint64_t)seed, (uint64_t)call, 0);
+	struct plan plan = {.kind = (int)random_below(&random, 4)};
+	size_t most = (size_t)longest >> random_below(&random, 12);
+
+	plan.in_place = random_below(&random, 3) == 0;
+	plan.odd = random_below(&random, 8) == 0;
+	plan.count = 2 * (1 + random_below(&random, most / 2 + 1));
+	return plan;
+}
+
+static double number(long call, const struct plan *plan, int rank, size_t i)
+{
+	struct random shared = random_start((uint64_t)seed, (uint64_t)call, 1 + i / 100);
+	struct random own =
+	    random_start((uint64_t)seed ^ i << 20, (uint64_t)call, (uint64_t)rank + 1);
+	uint64_t drawn = random_next(&own);
+	int exponent = (int)(random_next(&shared) % 60) - 30;
+	double x = (double)(int64_t)drawn * 0x1p-63;
+
+	/* Now and then what is not finite, of some ranks. */
+	if (plan->odd && drawn % 997 == 0)
+		return drawn & 1024 ? INFINITY : drawn & 2048 ? -INFINITY : NAN;
+	x = ldexp(x, exponent);
+	return kinds[plan->kind].width == 4 ? (double)(float)x : x;
+}
+
+static double load(const void *numbers, size_t width, size_t i)
+{
+	return width == 4 ? (double)((const float *)numbers)[i] : ((const double *)numbers)[i];
+}
+
+static void store(void *numbers, size_t width, size_t i, double x)
+{
+	if (width == 4)
+		((float *)numbers)[i] = (float)x;
+	else
+		((double *)numbers)[i] = x;
+}
+
+/* The unit of numbers none of which is greater. */
+static double unit_of(double greatest)
+{
+	long room = bits == 16 ? INT16_MAX : INT32_MAX;
+	int most = (int)floor(log2((double)(room / world_size)));
+
+	return greatest > 0 ? ldexp(1, ilogb(greatest) + 1 - most) : 0;
+}
+
+/* Compares a block of results. Returns how many are not the exact sum, rounded. */
+static long check(long call, const struct plan *plan, const void *got, size_t first, size_t last)
+{
+	size_t width = kinds[plan->kind].width;
+	double greatest = 0, epsilon = width == 4 ? 0x1p-24 : 0x1p-53;
+	long off = 0;
+
+	for (size_t i = first; i < last; i++)
+		for (int rank = 0; rank < world_size; rank++)
+			greatest = fmax(greatest, fabs(number(call, plan, rank, i)));
+	for (size_t i = first; i < last; i++) {
+		long double sum = 0, all = 0;
+		double x = load(got, width, i), bound;
+
+		for (int rank = 0; rank < world_size; rank++) {
+			sum += number(call, plan, rank, i);
+			all += fabs(number(call, plan, rank, i));
+		}
+		if (!isfinite((double)sum)) {
+			if (isnan((double)sum) ? isnan(x) : x == (double)sum)
+				continue;
+			fail("call %ld: element %zu is %g, not %g", call, i, x, (double)sum);
+		}
+		/* Of what is not quantized each step is rounded. */
+		bound = plan->special ? 0 : world_size * unit_of(greatest) / 2;
+		bound += (double)all * epsilon * (plan->special ? world_size : 2);
+		if (!(fabs((double)(x - sum)) <= bound))
+			fail("call %ld, %zu x %s: element %zu is %.17g, and not %.17g, more than "
+			     "%g off",
+			     call, plan->count, kinds[plan->kind].name, i, x, (double)sum, bound);
+		off += x != (width == 4 ? (double)(float)sum : (double)sum);
+	}
+	return off;
+}
+
+static uint64_t hash_of(const unsigned char *bytes, size_t count)
+{
+	uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+
+	for (size_t i = 0; i < count; i++)
+		hash = (hash ^ bytes[i]) * 0x100000001b3u;
+	return hash;
+}
+
+static long one(long call)
+{
+	struct plan plan = plan_of(call);
+	size_t width = kinds[plan.kind].width, bytes = plan.count * width;
+	int count = (int)plan.count / kinds[plan.kind].parts;
+	unsigned char *mine = malloc(bytes), *got = malloc(bytes);
+	uint64_t hash, *hashes = malloc(sizeof(*hashes) * (size_t)world_size);
+	long off = 0;
+
+	for (size_t i = 0; i < plan.count; i++)
+		store(mine, width, i, number(call, &plan, world_rank, i));
+	for (size_t i = 0; plan.odd && i < plan.count; i++)
+		for (int rank = 0; rank < world_size; rank++)
+			plan.special |= !isfinite(number(call, &plan, rank, i));
+	memcpy(got, mine, bytes);
+	MPI_Allreduce(plan.in_place ? MPI_IN_PLACE : mine, got, count, type_of(plan.kind), MPI_SUM,
+		      MPI_COMM_WORLD);
+	for (size_t first = 0; first < plan.count; first += (size_t)block) {
+		size_t last =
+		    first + (size_t)block < plan.count ? first + (size_t)block : plan.count;
+
+		off += check(call, &plan, got, first, last);
+	}
+	/* The MPIs' own sums have NaNs of any kind. */
+	for (size_t i = 0; i < plan.count; i++)
+		if (isnan(load(got, width, i)))
+			store(got, width, i, NAN);
+	hash = hash_of(got, bytes);
+	MPI_Allgather(&hash, 8, MPI_BYTE, hashes, 8, MPI_BYTE, MPI_COMM_WORLD);
+	for (int rank = 0; rank < world_size; rank++)
+		if (hashes[rank] != hash)
+			fail("call %ld: rank %d has other bits", call, rank);
+	free(mine);
+	free(got);
+	free(hashes);
+	return plan.special ? 0 : off;
+}
+
+int main(int argc, char **argv)
+{
+	long off = 0;
+
+	program_start("quantized", &argc, &argv, options);
+	for (long i = 0; i < settle; i++)
+		MPI_Allreduce(MPI_IN_PLACE, &(int){1}, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	for (long call = 0; call < calls; call++) {
+		watch(PATIENCE, "call %ld, seed %ld", call, seed);
+		off += one(call);
+	}
+	watch(0, "MPI_Finalize");
+	say("quantized: %ld calls ok, %ld numbers are not the nearest to the sum", calls, off);
+	MPI_Finalize();
+	return 0;
+}

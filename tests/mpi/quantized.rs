@@ -1,0 +1,69 @@
+//! Sums that are quantized (`FOLDBACK_QUANTIZE`): as close as docs/quantization.md says, with the same bits on all
+//! ranks, on a network that loses frames, too; and what is not to be quantized is not.
+
+use crate::harness::{Job, Mpi, Outcome, turn};
+
+fn job(mpi: Mpi, hosts: u32, quantize: &str) -> Job {
+    Job::new(mpi, hosts).env("FOLDBACK_QUANTIZE", quantize).env("FOLDBACK_MAX_BYTES", "")
+}
+
+/// How many numbers are not the nearest to their sum.
+fn off(outcome: &Outcome, calls: u32) -> u64 {
+    let said = outcome.stdout.split(&format!("quantized: {calls} calls ok, ")).nth(1);
+    let number = said.and_then(|said| said.split(' ').next()?.parse().ok());
+    number.unwrap_or_else(|| panic!("{}\n{}", outcome.stdout, outcome.stderr))
+}
+
+#[test]
+fn sums_are_as_close_as_is_said() {
+    let _turn = turn();
+    for (mpi, hosts, ranks, quantize, arguments) in [
+        (Mpi::Open, 2, 1, "int16,min=0", ["--bits", "16", "--block", "256"]),
+        (Mpi::Open, 4, 1, "fixed32,min=0", ["--bits", "32", "--block", "256"]),
+        (Mpi::Open, 3, 2, "int16,min=0,block=7", ["--bits", "16", "--block", "7"]),
+        (Mpi::Mpich, 3, 1, "fixed32,min=0,block=1000", ["--bits", "32", "--block", "1000"]),
+        (Mpi::Mpich5, 2, 2, "int16,min=0", ["--bits", "16", "--block", "256"]),
+    ] {
+        if !mpi.installed() {
+            continue;
+        }
+        let job = job(mpi, hosts, quantize).ranks_per_host(ranks);
+        let outcome = job.run("quantized", &[&["--calls", "100"], &arguments[..]].concat());
+        assert!(off(&outcome, 100) > 0, "nothing was quantized");
+        outcome.assert_folded(&["Allreduce"]);
+        // Only what is not finite, and long.
+        let left = outcome.calls("Allreduce", "mpi");
+        assert!(left == outcome.calls_for("too large") && left < 20 * u64::from(hosts * ranks));
+    }
+}
+
+#[test]
+fn frames_may_be_lost() {
+    let _turn = turn();
+    let faults = ["--loss", "2%", "--dup", "2%", "--reorder", "2%", "--corrupt", "2%"];
+    let job = job(Mpi::Open, 3, "int16,min=0").option(&faults).option(&["--faults-on", "udp"]);
+    let outcome = job.run("quantized", &["--calls", "60"]);
+    assert!(off(&outcome, 60) > 0);
+    assert!(outcome.kernel("drop_corrupt") > 0, "{:#}", outcome.stats);
+}
+
+/// Long enough ones are quantized, and short ones exact.
+#[test]
+fn short_sums_stay_exact() {
+    let _turn = turn();
+    let exact = |min: &str| {
+        let job = job(Mpi::Open, 2, min).env("FOLDBACK_SUM", "exact");
+        off(&job.run("quantized", &["--calls", "60", "--longest", "4000"]), 60)
+    };
+    assert_eq!(exact("int16"), 0);
+    assert!(exact("int16,min=1000") > 0);
+}
+
+#[test]
+fn nonsense_is_told_in_a_line() {
+    let _turn = turn();
+    let job = job(Mpi::Open, 2, "int4").env("FOLDBACK_LOG", "warn");
+    let outcome = job.run("counted", &[]);
+    let wrong = "FOLDBACK_QUANTIZE=int4: off, or fixed32 or int16, with ,block=N and ,min=BYTES";
+    assert!(outcome.stderr.contains(wrong), "{}", outcome.stderr);
+}
