@@ -288,7 +288,7 @@ mod tests {
             ("FOLDBACK", "maybe"),
             ("FOLDBACK_MAX_BYTES", "lots"),
             ("FOLDBACK_MAX_BYTES", "gossip=4"),
-            ("FOLDBACK_ALGORITHM", "ring"),
+            ("FOLDBACK_ALGORITHM", "tree"),
             ("FOLDBACK_ROUTE", "scenic"),
             ("FOLDBACK_SUM", "roughly"),
             ("FOLDBACK_REPORT", "loud"),
@@ -300,6 +300,7 @@ mod tests {
             ("FOLDBACK_SETUP_TIMEOUT", "-1"),
             ("FOLDBACK_PROBE_TIMEOUT", "0"),
             ("FOLDBACK_HOOK", "sink"),
+            ("FOLDBACK_QUANTIZE", "int16,block=0"),
         ] {
             let error = read(name, value).unwrap_err();
             assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");
