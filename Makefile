@@ -29,7 +29,7 @@ setup-science: ## install LAMMPS, MUMPS, ScaLAPACK and PETSc of Debian, for `mak
 
 build: setup ## library, command line and MPI test programs
 	$(CARGO) build --release
-	@$(MAKE) --no-print-directory -s -C mpi-tests
+	@$(MAKE) --no-print-directory -s $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc)) -C mpi-tests
 
 lint: setup ## formatting, clippy, generated header, scripts
 	@scripts/lint.sh
@@ -37,7 +37,7 @@ lint: setup ## formatting, clippy, generated header, scripts
 header: setup ## renew include/foldback.h from src/capi.rs
 	FOLDBACK_RENEW_HEADER=1 $(CARGO) test --release --test header
 
-test: build ## every behaviour once; what CI runs (as root; 8 minutes)
+test: build ## every behaviour once; what CI runs (as root; 6 minutes)
 	@scripts/test.sh all
 
 test-quick: build ## between edits: logic, simulation, packets, two small jobs (as root; a minute)

@@ -37,6 +37,7 @@ for file in "$foldback" "$program"; do
 	[ -x "$file" ] || die "no $file: run make build"
 done
 kept=${KEPT:-benchmarks/instructions.json}
+[ -n "$renew" ] || [ -f "$kept" ] || die "no $kept: make instructions RENEW=1 makes it"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -103,10 +104,7 @@ if renew:
     print(f"instructions: {counts}, kept in {kept_path}")
     sys.exit()
 
-try:
-    kept = json.loads(kept_path.read_text())
-except OSError:
-    sys.exit(f"instructions: no {kept_path}: make instructions RENEW=1 makes it")
+kept = json.loads(kept_path.read_text())
 wrong = []
 for what, count in counts.items():
     before = kept["per_call"].get(what)

@@ -296,8 +296,8 @@ fn a_program_of_osu_that_prints_something_else_is_one_clear_line() {
     assert_no_lab();
 }
 
-/// The gate of `make instructions`: renewed counts pass, counts that are too low fail. Whether the
-/// counts in the repository hold is not asked here.
+/// The gate of `make instructions`: counts are kept, and such as are too low fail. That those in the repository
+/// pass is for that command to say, which CI gives, too.
 #[test]
 fn instructions_are_kept_and_compared() {
     let _turn = turn();
@@ -309,7 +309,7 @@ fn instructions_are_kept_and_compared() {
             .arg(PATIENCE)
             .arg(root.join("scripts/instructions.sh"))
             .args(arguments)
-            .env("WHAT", "fold nodata")
+            .env("WHAT", "fold")
             .env("KEPT", kept.path())
             .env("BIN", FOLDBACK)
             .env("FOLDBACK_LIB", library())
@@ -321,8 +321,6 @@ fn instructions_are_kept_and_compared() {
     let (status, _, stderr) = script(&[]);
     assert!(status == Some(1) && stderr.contains("make instructions RENEW=1"), "{stderr}");
     let (status, stdout, stderr) = script(&["renew"]);
-    assert_eq!(status, Some(0), "{stdout}{stderr}");
-    let (status, stdout, stderr) = script(&[]);
     assert_eq!(status, Some(0), "{stdout}{stderr}");
     let mut counts: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(kept.path()).unwrap()).unwrap();

@@ -83,8 +83,8 @@ pub const HANG: Duration = Duration::from_secs(600);
 /// Beyond the job's own time limit: making and removing the lab, and stacks of a job that hangs.
 const GRACE: Duration = Duration::from_secs(120);
 
-/// One job at a time: two at once slow each other down, and the tests that run beside them (`make test` took
-/// 477 s in turns, 498 s two at a time, on two CPUs).
+/// One job at a time in a lane of `make test`: more slow each other down (498 s two at a time, 477 s in turns, on two
+/// CPUs), but for those that mostly wait (scripts/test.sh).
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
