@@ -39,21 +39,23 @@ fn main() {
         .opt_level(2)
         .compile("foldback_native");
 
-    // What the lab preloads into MPICH's ranks, as a library of its own.
-    let source = "src/lab/launch/mpich_finalize.c";
-    println!("cargo:rerun-if-changed={source}");
-    let built = cc::Build::new()
-        .compiler("clang")
-        .flags(["-Wall", "-Werror", "-shared"])
-        .pic(true)
-        .opt_level(2)
-        .get_compiler()
-        .to_command()
-        .args([source, "-o"])
-        .arg(out.join("mpich_finalize.so"))
-        .status()
-        .expect("clang does not start");
-    assert!(built.success(), "{source} does not build");
+    // What the lab preloads into launchers and into MPICH's ranks, as libraries of their own.
+    for name in ["mpich_finalize", "one_session"] {
+        let source = format!("src/lab/launch/{name}.c");
+        println!("cargo:rerun-if-changed={source}");
+        let built = cc::Build::new()
+            .compiler("clang")
+            .flags(["-Wall", "-Werror", "-shared"])
+            .pic(true)
+            .opt_level(2)
+            .get_compiler()
+            .to_command()
+            .args([&source, "-o"])
+            .arg(out.join(format!("{name}.so")))
+            .status()
+            .expect("clang does not start");
+        assert!(built.success(), "{source} does not build");
+    }
 
     bindgen::Builder::default()
         .header("bpf/native.h")

@@ -16,6 +16,7 @@ use nix::sys::signal::{Signal, raise};
 use nix::unistd::{Gid, Uid, User, gethostname, setgroups, setresgid, setresuid};
 
 use super::enter;
+use super::launch::one_session::{self, LD_PRELOAD};
 use super::registry::Lab;
 use super::supervise::Outcome;
 
@@ -88,11 +89,14 @@ pub fn run(options: &Options, command: &[OsString]) -> Result<u8> {
     }
     // hydra hands the first host's environment to all ranks, so this one is set again.
     program.env("FOLDBACK_AGENT_SOCKET", Lab::agent_socket(&options.lab, &host.to_string_lossy()));
-    if !options.preload.is_empty() {
-        let given = options.env.iter().rev().find_map(|pair| pair.strip_prefix("LD_PRELOAD="));
-        let inherited = std::env::var("LD_PRELOAD").ok();
-        program.env("LD_PRELOAD", joined(&options.preload, given.or(inherited.as_deref())));
-    }
+    let given = options.env.iter().rev().find_map(|pair| pair.strip_prefix("LD_PRELOAD="));
+    let inherited = std::env::var(LD_PRELOAD).map(|all| one_session::without(&all)).ok();
+    let others = given.or(inherited.as_deref()).map(OsStr::new);
+    let preload = one_session::joined(&options.preload, others);
+    match preload.is_empty() {
+        true => program.env_remove(LD_PRELOAD),
+        false => program.env(LD_PRELOAD, preload),
+    };
     let status = program
         .status()
         .with_context(|| format!("cannot execute {}", Path::new(&command[0]).display()))?;
@@ -133,13 +137,6 @@ fn left(statuses: &Path) -> Vec<u8> {
     // A file that is empty is still being written.
     let code = |entry: fs::DirEntry| fs::read(entry.path()).ok()?.first().copied();
     fs::read_dir(statuses).into_iter().flatten().flatten().filter_map(code).collect()
-}
-
-/// The libraries in front of what is preloaded anyway.
-fn joined(libraries: &[PathBuf], others: Option<&str>) -> OsString {
-    let others = others.filter(|others| !others.is_empty()).map(OsStr::new);
-    let list: Vec<&OsStr> = libraries.iter().map(|path| path.as_os_str()).chain(others).collect();
-    list.join(OsStr::new(":"))
 }
 
 /// Gives everything below a directory to a user. The other ranks and the daemon make and remove

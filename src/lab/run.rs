@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 
+use super::launch::one_session::{self, LD_PRELOAD};
 use super::launch::{Job, Mpi, linked};
 use super::processes::{self, Identity, MARK};
 use super::registry::{self, Lab};
@@ -117,6 +118,7 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
     let launch = request.mpi.launch(&job)?;
     linked::check(request.mpi, &request.command[0], &launch)?;
 
+    let inherited = std::env::var_os(LD_PRELOAD);
     // Every process that the job starts inherits the mark, also those that leave its group.
     let mut command = Command::new(own);
     command
@@ -124,6 +126,7 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
         .args([&Lab::host(0), "--"])
         .args(&launch.command)
         .envs(launch.env)
+        .env(LD_PRELOAD, one_session::joined(&[one_session::write(&tmp)?], inherited.as_deref()))
         .env(MARK, &mark);
     log::info!("{:?}", launch.command);
 

@@ -1,6 +1,7 @@
 //! Every MPI that the lab knows: answers are right, with and without foldback, and foldback folds.
 
 use std::io::Write;
+use std::path::Path;
 
 use crate::harness::{Job, Mpi, turn};
 use crate::programs::history;
@@ -19,6 +20,18 @@ fn skipped(mpi: Mpi) -> bool {
         );
     }
     !mpi.installed()
+}
+
+/// Ranks of all hosts are in one session, else Linux divides CPUs among hosts, and a rank that yields gives way to
+/// nobody. What makes it so is the launcher's affair alone.
+fn one_session(mpi: Mpi) {
+    let say = "cut -d ' ' -f 6 /proc/self/stat; echo preload: $LD_PRELOAD";
+    let outcome = Job::new(mpi, HOSTS).run_path(Path::new("/bin/sh"), &["-c", say]);
+    let (preloads, sessions): (Vec<_>, Vec<_>) =
+        outcome.stdout.lines().partition(|line| line.starts_with("preload"));
+    assert!(sessions.len() == 2 && sessions[0] == sessions[1], "{}", outcome.stdout);
+    let ours = preloads.iter().all(|all| all.contains("foldback") && !all.contains("session"));
+    assert!(preloads.len() == 2 && ours, "{}", outcome.stdout);
 }
 
 fn random_collectives(mpi: Mpi) {
@@ -166,6 +179,7 @@ macro_rules! families {
                     return;
                 }
                 let _turn = turn();
+                one_session(Mpi::$mpi);
                 random_collectives(Mpi::$mpi);
                 histogram(Mpi::$mpi);
                 forms(Mpi::$mpi);

@@ -3,6 +3,7 @@
 pub mod hydra;
 pub mod launcher;
 pub mod linked;
+pub mod one_session;
 pub mod openmpi;
 
 use std::ffi::OsString;
