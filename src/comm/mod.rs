@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::bindings::FB_OP_BOR;
 use crate::config::Shared;
 use crate::group::Group;
+use crate::leaf::quantize::Scratch;
 use crate::route::router::Setting;
 use crate::route::{Ground, Profile, Reason, Router};
 use crate::setup::Context;
@@ -28,6 +29,8 @@ pub struct Folding {
     pub group: Group,
     /// The ways of blocking collectives, as far as they are measured.
     pub router: Router,
+    /// Of sums that are quantized.
+    pub scratch: Scratch,
     /// What kind of group it is, for what is measured.
     ground: Ground,
     /// Blocking calls since all ranks looked whether the group's programs are there.
@@ -53,7 +56,7 @@ impl Folding {
             has_shards: place.has_shards,
             algorithm: shared.algorithm,
         });
-        Self { group, router, ground, calls: 0 }
+        Self { group, router, scratch: Scratch::default(), ground, calls: 0 }
     }
 
     /// Takes over what was measured before on groups of this kind.

@@ -31,7 +31,7 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Passed> {
         return unsafe { run(Judged { communicator, ..judged }) };
     }
     // SAFETY: buffers of the program's.
-    if let Some(outcome) = unsafe { quantized::sum(&judged, &context, &mut folding.group) } {
+    if let Some(outcome) = unsafe { quantized::sum(&judged, &context, folding) } {
         drop(guard);
         let code = told(mpi, outcome);
         if code != SUCCESS {

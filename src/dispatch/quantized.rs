@@ -4,7 +4,7 @@
 
 use super::{Judged, usual_algorithm};
 use crate::bindings::{FB_OP_MAX, FB_OP_SUM, FB_TYPE_U16};
-use crate::comm::complete;
+use crate::comm::{Folding, complete};
 use crate::engine::{Job, Pattern};
 use crate::group::Group;
 use crate::leaf::fold::F32;
@@ -19,7 +19,7 @@ use crate::wire::Mismatch;
 pub(super) unsafe fn sum(
     judged: &Judged<'_>,
     context: &Context<'_>,
-    group: &mut Group,
+    folding: &mut Folding,
 ) -> Option<Result<(), Mismatch>> {
     let Judged { admitted, ends, .. } = judged;
     let (quantize, element) = admitted.quantized?;
@@ -28,13 +28,14 @@ pub(super) unsafe fn sum(
     // A complex number is two.
     let count = brings.bytes() / if element == F32 { 4 } else { 8 };
     let lanes = count * quantize.width.bytes();
+    let Folding { group, scratch, .. } = folding;
     if lanes > group.engine.place.most_bytes {
         return None;
     }
     // SAFETY: elements of the program's, contiguous as predefined types are.
     let numbers = unsafe { std::slice::from_raw_parts(brings.data.cast(), brings.bytes()) };
-    let mut exponents = vec![0_u16; quantizer.blocks(count)];
-    quantizer.exponents(numbers, &mut exponents);
+    let (exponents, sums) = scratch.room(quantizer.blocks(count), lanes);
+    quantizer.exponents(numbers, exponents);
     let fold = |group: &mut Group, op, element, data: *mut u8, bytes| {
         let job = Job { pattern: Pattern::FoldToAll, op, element, bytes, send: data, recv: data };
         let by = usual_algorithm(judged.config, group, &job);
@@ -42,20 +43,19 @@ pub(super) unsafe fn sum(
         unsafe { complete(context, group, job, by) }
     };
     let data = exponents.as_mut_ptr().cast();
-    let bytes = size_of_val(exponents.as_slice());
+    let bytes = size_of_val(exponents);
     let mut outcome = fold(group, FB_OP_MAX as u8, FB_TYPE_U16 as u8, data, bytes);
     if outcome.is_ok() && exponents.contains(&quantizer.special()) {
         return None;
     }
     if outcome.is_ok() {
-        let mut sums = vec![0; lanes];
-        quantizer.quantize(numbers, &exponents, &mut sums);
+        quantizer.quantize(numbers, exponents, sums);
         let element = quantize.width.element();
         outcome = fold(group, FB_OP_SUM as u8, element, sums.as_mut_ptr(), lanes);
         if outcome.is_ok() {
             // SAFETY: room for as many elements; what was read from there has been.
             let into = unsafe { std::slice::from_raw_parts_mut(gets.data.cast(), brings.bytes()) };
-            quantizer.dequantize(&sums, &exponents, into);
+            quantizer.dequantize(sums, exponents, into);
         }
     }
     Some(outcome)

@@ -109,6 +109,26 @@ impl Quantizer {
     }
 }
 
+/// What one sum after the other is made in: memory that is new has to be cleared by the kernel first, page by page.
+#[derive(Default)]
+pub struct Scratch {
+    exponents: Vec<u16>,
+    integers: Vec<u8>,
+}
+
+impl Scratch {
+    /// Room for so many exponents and so many bytes of integers, whatever is in it.
+    pub fn room(&mut self, exponents: usize, bytes: usize) -> (&mut [u16], &mut [u8]) {
+        if self.exponents.len() < exponents {
+            self.exponents.resize(exponents, 0);
+        }
+        if self.integers.len() < bytes {
+            self.integers.resize(bytes, 0);
+        }
+        (&mut self.exponents[..exponents], &mut self.integers[..bytes])
+    }
+}
+
 /// Numbers as they lie in memory.
 trait Real<const SIZE: usize>: Copy {
     fn load(bytes: &[u8; SIZE]) -> Self;
