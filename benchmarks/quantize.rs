@@ -11,7 +11,7 @@ const COUNT: usize = 1 << 16;
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
     for (name, element, size) in [("float", F32, 4), ("double", F64, 8)] {
-        for width in [Width::Int16, Width::Int32] {
+        for width in [Width::Int8, Width::Int16, Width::Int32] {
             let value = |at: usize| (at as f64 * 0.37).sin();
             let numbers: Vec<u8> = match element {
                 F32 => (0..COUNT).flat_map(|at| (value(at) as f32).to_ne_bytes()).collect(),

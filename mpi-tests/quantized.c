@@ -89,7 +89,7 @@ static void store(void *numbers, size_t width, size_t i, double x)
 /* The unit of numbers none of which is greater. */
 static double unit_of(double greatest)
 {
-	long room = bits == 16 ? INT16_MAX : INT32_MAX;
+	long room = INT32_MAX >> (32 - bits);
 	int most = (int)floor(log2((double)(room / world_size)));
 
 	return greatest > 0 ? ldexp(1, ilogb(greatest) + 1 - most) : 0;

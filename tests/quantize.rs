@@ -95,9 +95,10 @@ struct Case {
 impl Case {
     fn drawn(rng: &mut Rng) -> Self {
         let format = [BINARY32, BINARY64][rng.below(2) as usize];
-        let width = [Width::Int16, Width::Int32][rng.below(2) as usize];
+        let width = [Width::Int8, Width::Int16, Width::Int32][rng.below(3) as usize];
         let (block, count) = (1 + rng.below(40) as usize, 1 + rng.below(400));
-        let most = [64, 8, 8, 8][rng.below(4) as usize];
+        // Of 64 none has a bit of eight.
+        let most = [63, 8, 8, 8][rng.below(4) as usize];
         let ranks = 1 + rng.below(most);
         let kind = rng.below(9);
         let numbers = |rng: &mut Rng| {
@@ -132,6 +133,7 @@ impl Case {
                 lanes.chunks(width.bytes()).zip(format.load(numbers)).enumerate()
             {
                 let lane = match width {
+                    Width::Int8 => i64::from(i8::from_ne_bytes(lane.try_into().unwrap())),
                     Width::Int16 => i64::from(i16::from_ne_bytes(lane.try_into().unwrap())),
                     Width::Int32 => i64::from(i32::from_ne_bytes(lane.try_into().unwrap())),
                 };
@@ -142,6 +144,7 @@ impl Case {
             }
         }
         let narrow = |sum: &i64| match width {
+            Width::Int8 => i8::try_from(*sum).expect("no overflow").to_ne_bytes().to_vec(),
             Width::Int16 => i16::try_from(*sum).expect("no overflow").to_ne_bytes().to_vec(),
             Width::Int32 => i32::try_from(*sum).expect("no overflow").to_ne_bytes().to_vec(),
         };

@@ -32,6 +32,7 @@ impl FromStr for Quantize {
         let width = match words.next() {
             Some("fixed32") => Width::Int32,
             Some("int16") => Width::Int16,
+            Some("int8") => Width::Int8,
             _ => return Err(()),
         };
         let mut quantize = Self { width, block: BLOCK, min: MIN };
@@ -55,6 +56,7 @@ mod tests {
     #[test]
     fn a_mode_and_what_else_is_said() {
         let of = |text: &str| text.parse::<Quantize>();
+        assert_eq!(of("int8").map(|quantize| quantize.width), Ok(Width::Int8));
         assert_eq!(of("int16"), Ok(Quantize { width: Width::Int16, block: BLOCK, min: MIN }));
         let all = Quantize { width: Width::Int32, block: 32, min: 0 };
         assert_eq!(of("fixed32,block=32,min=0"), Ok(all));

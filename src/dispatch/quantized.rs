@@ -2,13 +2,15 @@
 //! folded, then integers of that scale are, as those of the program's are.
 #![allow(unsafe_code)]
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::{Judged, usual_algorithm};
 use crate::bindings::{FB_OP_MAX, FB_OP_SUM, FB_TYPE_U16};
 use crate::comm::{Folding, complete};
 use crate::engine::{Job, Pattern};
 use crate::group::Group;
 use crate::leaf::fold::F32;
-use crate::leaf::quantize::Quantizer;
+use crate::leaf::quantize::{Quantizer, Width};
 use crate::setup::Context;
 use crate::wire::Mismatch;
 
@@ -23,7 +25,13 @@ pub(super) unsafe fn sum(
 ) -> Option<Result<(), Mismatch>> {
     let Judged { admitted, ends, .. } = judged;
     let (quantize, element) = admitted.quantized?;
-    let quantizer = Quantizer::new(element, quantize.width, quantize.block, ends.ranks)?;
+    let Some(quantizer) = Quantizer::new(element, quantize.width, quantize.block, ends.ranks)
+    else {
+        if ends.rank == 0 {
+            warn_of(quantize.width, ends.ranks);
+        }
+        return None;
+    };
     let (brings, gets) = (ends.brings?, ends.gets?);
     // A complex number is two.
     let count = brings.bytes() / if element == F32 { 4 } else { 8 };
@@ -59,4 +67,16 @@ pub(super) unsafe fn sum(
         }
     }
     Some(outcome)
+}
+
+/// Says once that a sum is not quantized which is asked to be.
+#[cold]
+fn warn_of(width: Width, ranks: usize) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !TOLD.swap(true, Ordering::Relaxed) {
+        let bits = 8 * width.bytes();
+        log::warn!(
+            "FOLDBACK_QUANTIZE: {bits} bits cannot hold a sum of {ranks} ranks, so it is not quantized"
+        );
+    }
 }

@@ -14,7 +14,9 @@ use crate::bindings as b;
 /// What numbers are sent as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Width {
-    /// Two's complement, of 16 bits.
+    /// Two's complement, of 8 bits.
+    Int8,
+    /// Of 16.
     Int16,
     /// Of 32.
     Int32,
@@ -24,6 +26,7 @@ impl Width {
     /// Bytes of an integer.
     pub fn bytes(self) -> usize {
         match self {
+            Self::Int8 => 1,
             Self::Int16 => 2,
             Self::Int32 => 4,
         }
@@ -32,6 +35,7 @@ impl Width {
     /// Its type, of `enum fb_type`.
     pub fn element(self) -> u8 {
         match self {
+            Self::Int8 => b::FB_TYPE_I8 as u8,
             Self::Int16 => b::FB_TYPE_I16 as u8,
             Self::Int32 => b::FB_TYPE_I32 as u8,
         }
@@ -40,10 +44,7 @@ impl Width {
     /// Bits of the greatest integer that one of `ranks` may bring, so that no sum overflows; `None`: there are too
     /// many ranks.
     pub fn bits(self, ranks: usize) -> Option<u32> {
-        let most = match self {
-            Self::Int16 => i16::MAX as usize,
-            Self::Int32 => i32::MAX as usize,
-        };
+        let most = i32::MAX as usize >> (32 - 8 * self.bytes());
         (most / ranks.max(1)).checked_ilog2().filter(|bits| *bits > 0)
     }
 }
@@ -211,28 +212,38 @@ trait Lane<const SIZE: usize> {
     fn widen(bytes: [u8; SIZE]) -> i32;
 }
 
-impl Lane<2> for i16 {
-    #[inline(always)]
-    fn narrow(value: i32) -> [u8; 2] {
-        (value as Self).to_ne_bytes()
-    }
+macro_rules! lane {
+    ($lane:ident) => {
+        impl Lane<{ size_of::<$lane>() }> for $lane {
+            #[inline(always)]
+            fn narrow(value: i32) -> [u8; size_of::<$lane>()] {
+                (value as Self).to_ne_bytes()
+            }
 
-    #[inline(always)]
-    fn widen(bytes: [u8; 2]) -> i32 {
-        Self::from_ne_bytes(bytes).into()
-    }
+            #[inline(always)]
+            fn widen(bytes: [u8; size_of::<$lane>()]) -> i32 {
+                Self::from_ne_bytes(bytes).into()
+            }
+        }
+    };
 }
 
-impl Lane<4> for i32 {
-    #[inline(always)]
-    fn narrow(value: i32) -> [u8; 4] {
-        value.to_ne_bytes()
-    }
+lane!(i8);
+lane!(i16);
+lane!(i32);
 
-    #[inline(always)]
-    fn widen(bytes: [u8; 4]) -> i32 {
-        Self::from_ne_bytes(bytes)
-    }
+/// Does a work's part for the numbers and integers that it is of.
+macro_rules! of_its_kind {
+    ($work:ident) => {
+        match ($work.of.element, $work.of.width) {
+            (F32, Width::Int8) => $work.of::<f32, 4, i8, 1>(),
+            (F32, Width::Int16) => $work.of::<f32, 4, i16, 2>(),
+            (F32, Width::Int32) => $work.of::<f32, 4, i32, 4>(),
+            (_, Width::Int8) => $work.of::<f64, 8, i8, 1>(),
+            (_, Width::Int16) => $work.of::<f64, 8, i16, 2>(),
+            (_, Width::Int32) => $work.of::<f64, 8, i32, 4>(),
+        }
+    };
 }
 
 /// What is made by the widest vectors that serve.
@@ -295,12 +306,7 @@ impl Integers<'_> {
 impl Work for Integers<'_> {
     #[inline(always)]
     fn work(self) {
-        match (self.of.element, self.of.width) {
-            (F32, Width::Int16) => self.of::<f32, 4, i16, 2>(),
-            (F32, Width::Int32) => self.of::<f32, 4, i32, 4>(),
-            (_, Width::Int16) => self.of::<f64, 8, i16, 2>(),
-            (_, Width::Int32) => self.of::<f64, 8, i32, 4>(),
-        }
+        of_its_kind!(self)
     }
 }
 
@@ -330,12 +336,7 @@ impl Numbers<'_> {
 impl Work for Numbers<'_> {
     #[inline(always)]
     fn work(self) {
-        match (self.of.element, self.of.width) {
-            (F32, Width::Int16) => self.of::<f32, 4, i16, 2>(),
-            (F32, Width::Int32) => self.of::<f32, 4, i32, 4>(),
-            (_, Width::Int16) => self.of::<f64, 8, i16, 2>(),
-            (_, Width::Int32) => self.of::<f64, 8, i32, 4>(),
-        }
+        of_its_kind!(self)
     }
 }
 
@@ -384,6 +385,13 @@ mod tests {
         numbers.into_iter().flatten().collect()
     }
 
+    /// A little-endian integer.
+    fn integer(bytes: &[u8]) -> i64 {
+        let unsigned = bytes.iter().rev().fold(0_i64, |all, byte| all << 8 | i64::from(*byte));
+        let unused = 64 - 8 * bytes.len();
+        unsigned << unused >> unused
+    }
+
     /// What ranks get that add these up.
     fn sum_of(quantizer: &Quantizer, width: Width, ranks: &[Vec<u8>]) -> Option<Vec<u8>> {
         let count = ranks[0].len() / quantizer.size();
@@ -398,24 +406,16 @@ mod tests {
         }
         let mut sums = vec![0_i64; count];
         let mut lanes = vec![0; count * width.bytes()];
-        let value = |lane: &[u8]| match width {
-            Width::Int16 => i64::from(i16::from_ne_bytes(lane.try_into().unwrap())),
-            Width::Int32 => i64::from(i32::from_ne_bytes(lane.try_into().unwrap())),
-        };
+        let bits = 8 * width.bytes() as u32;
         for numbers in ranks {
             quantizer.quantize(numbers, &exponents, &mut lanes);
             for (sum, lane) in sums.iter_mut().zip(lanes.chunks(width.bytes())) {
-                *sum += value(lane);
+                *sum += integer(lane);
             }
         }
-        let lanes: Vec<u8> = match width {
-            Width::Int16 => {
-                bytes_of(sums.iter().map(|sum| i16::try_from(*sum).unwrap().to_ne_bytes()))
-            }
-            Width::Int32 => {
-                bytes_of(sums.iter().map(|sum| i32::try_from(*sum).unwrap().to_ne_bytes()))
-            }
-        };
+        assert!(sums.iter().all(|sum| sum.abs() < 1 << (bits - 1)));
+        let lanes: Vec<u8> =
+            sums.iter().flat_map(|sum| sum.to_le_bytes()[..width.bytes()].to_vec()).collect();
         let mut into = vec![0xa5; count * quantizer.size()];
         quantizer.dequantize(&lanes, &exponents, &mut into);
         Some(into)
@@ -423,14 +423,19 @@ mod tests {
 
     #[test]
     fn room_is_left_for_the_sum_of_all() {
-        for width in [Width::Int16, Width::Int32] {
-            for ranks in 1..2000_usize {
-                let bits = width.bits(ranks).unwrap();
-                let most =
-                    if width == Width::Int16 { i16::MAX as usize } else { i32::MAX as usize };
-                assert!(ranks << bits <= most && ranks << (bits + 1) > most);
+        for (width, most) in [
+            (Width::Int8, i8::MAX as usize),
+            (Width::Int16, i16::MAX as usize),
+            (Width::Int32, i32::MAX as usize),
+        ] {
+            for ranks in 1..2000 {
+                match width.bits(ranks) {
+                    Some(bits) => assert!(ranks << bits <= most && ranks << (bits + 1) > most),
+                    None => assert!(ranks << 1 > most),
+                }
             }
         }
+        assert_eq!((Width::Int8.bits(63), Width::Int8.bits(64)), (Some(1), None));
         assert_eq!((Width::Int16.bits(1 << 13), Width::Int16.bits(1 << 14)), (Some(1), None));
         assert!(Quantizer::new(F32, Width::Int16, 0, 2).is_none());
         assert!(Quantizer::new(b::FB_TYPE_I32 as u8, Width::Int16, 8, 2).is_none());
@@ -439,13 +444,13 @@ mod tests {
     #[test]
     fn what_fits_is_exact() {
         // Powers of two and small integers have few bits.
-        let numbers = [0.0, 1.0, -3.0, 5.5, -0.25, 1024.0, -1000.0, 0.0625];
-        for width in [Width::Int16, Width::Int32] {
+        let numbers = [0.0, 1.0, -3.0, 5.5, -0.25, 1024.0, -7.5, 0.0625];
+        for width in [Width::Int8, Width::Int16, Width::Int32] {
             let (f32s, f64s) = (
                 bytes_of(numbers.map(|number| (number as f32).to_ne_bytes())),
                 bytes_of(numbers.map(f64::to_ne_bytes)),
             );
-            let block = if width == Width::Int16 { 1 } else { 8 };
+            let block = if width == Width::Int32 { 8 } else { 1 };
             let of = |element| Quantizer::new(element, width, block, 4).unwrap();
             let four = |bytes: &Vec<u8>| vec![bytes.clone(); 4];
             let want = numbers.map(|number| 4.0 * number);

@@ -20,6 +20,7 @@ fn sums_are_as_close_as_is_said() {
     for (mpi, hosts, ranks, quantize, arguments) in [
         (Mpi::Open, 2, 1, "int16,min=0", ["--bits", "16", "--block", "256"]),
         (Mpi::Open, 4, 1, "fixed32,min=0", ["--bits", "32", "--block", "256"]),
+        (Mpi::Open, 4, 1, "int8,min=0,block=64", ["--bits", "8", "--block", "64"]),
         (Mpi::Open, 3, 2, "int16,min=0,block=7", ["--bits", "16", "--block", "7"]),
         (Mpi::Mpich, 3, 1, "fixed32,min=0,block=1000", ["--bits", "32", "--block", "1000"]),
         (Mpi::Mpich5, 2, 2, "int16,min=0", ["--bits", "16", "--block", "256"]),
@@ -64,6 +65,18 @@ fn nonsense_is_told_in_a_line() {
     let _turn = turn();
     let job = job(Mpi::Open, 2, "int4").env("FOLDBACK_LOG", "warn");
     let outcome = job.run("counted", &[]);
-    let wrong = "FOLDBACK_QUANTIZE=int4: off, or fixed32 or int16, with ,block=N and ,min=BYTES";
+    let wrong =
+        "FOLDBACK_QUANTIZE=int4: off, or fixed32, int16 or int8, with ,block=N and ,min=BYTES";
     assert!(outcome.stderr.contains(wrong), "{}", outcome.stderr);
+}
+
+/// Of 127 none of 64 ranks can have a share of 2.
+#[test]
+fn too_many_ranks_are_told_in_a_line() {
+    let _turn = turn();
+    let job = job(Mpi::Open, 2, "int8,min=0").ranks_per_host(32).env("FOLDBACK_LOG", "warn");
+    let outcome = job.run("quantized", &["--calls", "5", "--bits", "8", "--longest", "100"]);
+    off(&outcome, 5);
+    let line = "8 bits cannot hold a sum of 64 ranks, so it is not quantized";
+    assert_eq!(outcome.stderr.matches(line).count(), 1, "{}", outcome.stderr);
 }
