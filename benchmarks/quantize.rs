@@ -3,7 +3,7 @@
 use criterion::{Criterion, Throughput};
 
 use foldback::leaf::fold::{F32, F64};
-use foldback::leaf::quantize::{Quantizer, Width};
+use foldback::leaf::quantize::{Quantizer, Rounding, Width};
 
 /// So many that they and their integers stay in the second cache of most CPUs.
 const COUNT: usize = 1 << 16;
@@ -26,9 +26,13 @@ fn main() {
             group.bench_function("exponents", |b| {
                 b.iter(|| quantizer.exponents(&numbers, &mut exponents));
             });
-            group.bench_function("quantize", |b| {
-                b.iter(|| quantizer.quantize(&numbers, &exponents, &mut integers));
-            });
+            for (name, rounding) in
+                [("quantize", Rounding::Nearest), ("quantize by chance", Rounding::Stochastic(1))]
+            {
+                group.bench_function(name, |b| {
+                    b.iter(|| quantizer.quantize(&numbers, &exponents, rounding, &mut integers));
+                });
+            }
             group.bench_function("dequantize", |b| {
                 b.iter(|| quantizer.dequantize(&integers, &exponents, &mut sums));
             });

@@ -13,12 +13,17 @@
 #include "random.h"
 
 static long calls = 200, seed = 1, longest = 20000, bits = 16, block = 256, settle = 16;
+static long halves = 1, times = 1;
 
 static const struct option_spec options[] = {
     {"--calls", OPTION_NUMBER, &calls, "how many (200)"},
     {"--longest", OPTION_NUMBER, &longest, "most numbers of a call (20000)"},
     {"--bits", OPTION_NUMBER, &bits, "of the integers (16)"},
     {"--block", OPTION_NUMBER, &block, "numbers that have an exponent in common (256)"},
+    {"--halves", OPTION_NUMBER, &halves,
+     "of a unit, that each rank's number may be off: 2 if chance rounds (1)"},
+    {"--times", OPTION_NUMBER, &times,
+     "that each sum is made; with error feedback all together are off by no more than one (1)"},
     {"--settle", OPTION_NUMBER, &settle, "Allreduces first (16)"},
     {"--seed", OPTION_NUMBER, &seed, "of all numbers (1)"},
     {0},
@@ -54,6 +59,9 @@ static struct plan plan_of(long call)
 	plan.in_place = random_below(&random, 3) == 0;
 	plan.odd = random_below(&random, 8) == 0;
 	plan.count = 2 * (1 + random_below(&random, most / 2 + 1));
+	/* What another call has left out is not to be added. */
+	if (times > 1)
+		plan.count = 74 * (size_t)(call + 1);
 	return plan;
 }
 
@@ -95,8 +103,10 @@ static double unit_of(double greatest)
 	return greatest > 0 ? ldexp(1, ilogb(greatest) + 1 - most) : 0;
 }
 
-/* Compares a block of results. Returns how many are not the exact sum, rounded. */
-static long check(long call, const struct plan *plan, const void *got, size_t first, size_t last)
+/* Compares a block of results, all times together. Returns how many are not the exact sum, rounded.
+ */
+static long check(long call, const struct plan *plan, const long double *got, size_t first,
+		  size_t last)
 {
 	size_t width = kinds[plan->kind].width;
 	double greatest = 0, epsilon = width == 4 ? 0x1p-24 : 0x1p-53;
@@ -107,25 +117,30 @@ static long check(long call, const struct plan *plan, const void *got, size_t fi
 			greatest = fmax(greatest, fabs(number(call, plan, rank, i)));
 	for (size_t i = first; i < last; i++) {
 		long double sum = 0, all = 0;
-		double x = load(got, width, i), bound;
+		long double x = got[i];
+		double bound;
 
 		for (int rank = 0; rank < world_size; rank++) {
 			sum += number(call, plan, rank, i);
 			all += fabs(number(call, plan, rank, i));
 		}
+		sum *= times;
+		all *= times;
 		if (!isfinite((double)sum)) {
-			if (isnan((double)sum) ? isnan(x) : x == (double)sum)
+			if (isnan((double)sum) ? isnan(x) : x == sum)
 				continue;
-			fail("call %ld: element %zu is %g, not %g", call, i, x, (double)sum);
+			fail("call %ld: element %zu is %Lg, not %g", call, i, x, (double)sum);
 		}
 		/* Of what is not quantized each step is rounded. */
-		bound = plan->special ? 0 : world_size * unit_of(greatest) / 2;
+		bound = world_size * unit_of(times > 1 ? 2 * greatest : greatest) * halves / 2;
+		if (plan->special)
+			bound = 0;
 		bound += (double)all * epsilon * (plan->special ? world_size : 2);
 		if (!(fabs((double)(x - sum)) <= bound))
-			fail("call %ld, %zu x %s: element %zu is %.17g, and not %.17g, more than "
+			fail("call %ld, %zu x %s: element %zu is %.17Lg, and not %.17g, more than "
 			     "%g off",
 			     call, plan->count, kinds[plan->kind].name, i, x, (double)sum, bound);
-		off += x != (width == 4 ? (double)(float)sum : (double)sum);
+		off += x != (width == 4 ? (float)sum : (double)sum);
 	}
 	return off;
 }
@@ -145,6 +160,7 @@ static long one(long call)
 	size_t width = kinds[plan.kind].width, bytes = plan.count * width;
 	int count = (int)plan.count / kinds[plan.kind].parts;
 	unsigned char *mine = malloc(bytes), *got = malloc(bytes);
+	long double *sums = calloc(plan.count, sizeof(*sums));
 	uint64_t hash, *hashes = malloc(sizeof(*hashes) * (size_t)world_size);
 	long off = 0;
 
@@ -153,14 +169,18 @@ static long one(long call)
 	for (size_t i = 0; plan.odd && i < plan.count; i++)
 		for (int rank = 0; rank < world_size; rank++)
 			plan.special |= !isfinite(number(call, &plan, rank, i));
-	memcpy(got, mine, bytes);
-	MPI_Allreduce(plan.in_place ? MPI_IN_PLACE : mine, got, count, type_of(plan.kind), MPI_SUM,
-		      MPI_COMM_WORLD);
+	for (long time = 0; time < times; time++) {
+		memcpy(got, mine, bytes);
+		MPI_Allreduce(plan.in_place ? MPI_IN_PLACE : mine, got, count, type_of(plan.kind),
+			      MPI_SUM, MPI_COMM_WORLD);
+		for (size_t i = 0; i < plan.count; i++)
+			sums[i] += load(got, width, i);
+	}
 	for (size_t first = 0; first < plan.count; first += (size_t)block) {
 		size_t last =
 		    first + (size_t)block < plan.count ? first + (size_t)block : plan.count;
 
-		off += check(call, &plan, got, first, last);
+		off += check(call, &plan, sums, first, last);
 	}
 	/* The MPIs' own sums have NaNs of any kind. */
 	for (size_t i = 0; i < plan.count; i++)
@@ -172,6 +192,7 @@ static long one(long call)
 		if (hashes[rank] != hash)
 			fail("call %ld: rank %d has other bits", call, rank);
 	free(mine);
+	free(sums);
 	free(got);
 	free(hashes);
 	return plan.special ? 0 : off;

@@ -8,7 +8,7 @@ mod random;
 
 use foldback::leaf::exact;
 use foldback::leaf::fold::{F32, F64};
-use foldback::leaf::quantize::{Quantizer, Width};
+use foldback::leaf::quantize::{Quantizer, Rounding, Width};
 use random::Rng;
 
 /// A format of floating point, in terms of doubles.
@@ -89,6 +89,7 @@ struct Case {
     format: Format,
     width: Width,
     block: usize,
+    rounding: Rounding,
     ranks: Vec<Vec<u8>>,
 }
 
@@ -105,11 +106,16 @@ impl Case {
             let all: Vec<_> = (0..count).map(|at| number(rng, format, kind, at)).collect();
             format.store(&all)
         };
-        Self { format, width, block, ranks: (0..ranks).map(|_| numbers(rng)).collect() }
+        let ranks = (0..ranks).map(|_| numbers(rng)).collect();
+        let rounding = match rng.below(2) {
+            0 => Rounding::Nearest,
+            _ => Rounding::Stochastic(rng.next()),
+        };
+        Self { format, width, block, rounding, ranks }
     }
 
     fn check(&self, rng: &mut Rng) -> usize {
-        let Self { format, width, block, ranks } = self;
+        let Self { format, width, block, rounding, ranks } = self;
         let members = ranks.len();
         let quantizer = Quantizer::new(format.element, *width, *block, members).expect("it serves");
         let bits = width.bits(members).unwrap() as i32;
@@ -128,7 +134,10 @@ impl Case {
         let mut sums = vec![0_i64; count];
         let mut lanes = vec![0; count * width.bytes()];
         for numbers in ranks {
-            quantizer.quantize(numbers, &exponents, &mut lanes);
+            quantizer.quantize(numbers, &exponents, *rounding, &mut lanes);
+            let mut left_out = numbers.clone();
+            quantizer.leave_out(&mut left_out, &exponents, &lanes);
+            let left_out = format.load(&left_out);
             for (at, (lane, number)) in
                 lanes.chunks(width.bytes()).zip(format.load(numbers)).enumerate()
             {
@@ -137,9 +146,24 @@ impl Case {
                     Width::Int16 => i64::from(i16::from_ne_bytes(lane.try_into().unwrap())),
                     Width::Int32 => i64::from(i32::from_ne_bytes(lane.try_into().unwrap())),
                 };
-                let want = (number / unit(at)).round_ties_even();
-                assert_eq!(lane as f64, want, "{number:e} in units of {:e}", unit(at));
+                let want = number / unit(at);
+                let is_right = match rounding {
+                    Rounding::Nearest => lane as f64 == want.round_ties_even(),
+                    Rounding::Stochastic(_) => (lane as f64 - want).abs() < 1.0,
+                };
+                assert!(is_right, "{lane} for {number:e} in units of {:e}", unit(at));
                 assert!(lane.unsigned_abs() <= 1 << bits);
+                let sent = lane as f64 * unit(at);
+                // Exact, unless there is more of it than of the number.
+                let left = left_out[at];
+                let last = match rounding {
+                    Rounding::Nearest => 0.0,
+                    Rounding::Stochastic(_) => left.abs() * format.epsilon + format.least,
+                };
+                assert!(
+                    (sent + left - number).abs() <= last || sent.is_infinite(),
+                    "{number:e} is not {sent:e} and {left:e}"
+                );
                 sums[at] += lane;
             }
         }
@@ -165,7 +189,8 @@ impl Case {
                 continue;
             }
             let last = exact.abs().max(got.abs()) * format.epsilon / 2.0 + format.least;
-            let bound = members * unit(at) / 2.0 + last + exact.abs() * f64::EPSILON;
+            let off = if *rounding == Rounding::Nearest { 0.5 } else { 1.0 };
+            let bound = members * unit(at) * off + last + exact.abs() * f64::EPSILON;
             assert!(
                 (got - exact).abs() <= bound,
                 "{got:e} for {exact:e}, more than {bound:e} off: {members} ranks, {width:?}"
@@ -202,7 +227,8 @@ fn thirty_two_bits_are_no_worse_than_a_loop() {
         let mut sums = vec![0_i32; count];
         for rank in &ranks {
             let mut lanes = vec![0; count * 4];
-            quantizer.quantize(&BINARY32.store(rank), &exponents, &mut lanes);
+            let numbers = BINARY32.store(rank);
+            quantizer.quantize(&numbers, &exponents, Rounding::Nearest, &mut lanes);
             for (sum, lane) in sums.iter_mut().zip(lanes.chunks(4)) {
                 *sum += i32::from_ne_bytes(lane.try_into().unwrap());
             }
@@ -219,5 +245,60 @@ fn thirty_two_bits_are_no_worse_than_a_loop() {
         }
         println!("{members} ranks: {:e} against {:e}", ours / count as f64, loops / count as f64);
         assert!(ours <= loops, "{members} ranks: {ours:e} against {loops:e}");
+    }
+}
+
+/// The mean of many is the number, whatever its place and its distance from the next integers.
+#[test]
+fn what_chance_rounds_is_right_in_the_mean() {
+    let quantizer = Quantizer::new(F32, Width::Int8, 1000, 2).unwrap();
+    let count = 100_000;
+    for (seed, fraction) in [0.0, 0.01, 0.25, 0.5, 0.75, 0.99].into_iter().enumerate() {
+        // In units: 1 of the greatest number's 32.
+        let numbers = vec![(20.0 + fraction) as f32 / 32.0; count];
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+        let mut exponents = vec![0; quantizer.blocks(count)];
+        quantizer.exponents(&bytes, &mut exponents);
+        let mut lanes = vec![0; count];
+        quantizer.quantize(&bytes, &exponents, Rounding::Stochastic(seed as u64), &mut lanes);
+        let units: f64 = lanes.iter().map(|lane| f64::from(*lane as i8)).sum();
+        let mean = units / count as f64 - 20.0;
+        // Five times the deviation of a mean of so many.
+        let far = 5.0 * (fraction * (1.0 - fraction) / count as f64).sqrt() + 1e-6;
+        assert!((mean - fraction).abs() <= far, "{mean} for {fraction}");
+        // And those of one place do not repeat those of another.
+        let repeats = lanes.chunks(1000).filter(|block| *block == &lanes[..1000]).count();
+        assert!(fraction == 0.0 || repeats == 1, "{repeats} blocks are alike");
+    }
+}
+
+/// However often numbers are sent, what has come of them is never further off than one time.
+#[test]
+fn what_is_left_out_comes_the_next_time() {
+    let mut rng = Rng(3);
+    let (format, count) = (BINARY32, 1000);
+    for rounding in [Rounding::Nearest, Rounding::Stochastic(5)] {
+        let quantizer = Quantizer::new(F32, Width::Int8, 64, 8).unwrap();
+        let numbers: Vec<f64> = (0..count).map(|at| number(&mut rng, format, 1, at)).collect();
+        let bytes = format.store(&numbers);
+        let numbers = format.load(&bytes);
+        let mut exponents = vec![0; quantizer.blocks(count as usize)];
+        let (mut fed, mut left_out) = (vec![0; bytes.len()], vec![0; bytes.len()]);
+        let (mut lanes, mut got) = (vec![0; count as usize], vec![0; bytes.len()]);
+        let mut sums = vec![0.0; count as usize];
+        for times in 1..=50 {
+            quantizer.add(&bytes, &left_out, &mut fed);
+            quantizer.exponents(&fed, &mut exponents);
+            quantizer.quantize(&fed, &exponents, rounding, &mut lanes);
+            quantizer.dequantize(&lanes, &exponents, &mut got);
+            quantizer.leave_out(&mut fed, &exponents, &lanes);
+            std::mem::swap(&mut fed, &mut left_out);
+            for (at, got) in format.load(&got).into_iter().enumerate() {
+                sums[at] += got;
+                let unit = 2f64.powi(i32::from(exponents[at / 64]) - 127 + 1 - 3);
+                let off = sums[at] - f64::from(times) * numbers[at];
+                assert!(off.abs() <= unit * 1.001, "{off:e} after {times} times, unit {unit:e}");
+            }
+        }
     }
 }

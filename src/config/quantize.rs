@@ -22,6 +22,10 @@ pub struct Quantize {
     pub block: usize,
     /// Bytes of the shortest message that is quantized.
     pub min: usize,
+    /// Rounded as chance has it, by this seed.
+    pub stochastic: Option<u64>,
+    /// What rounding leaves out of a sum is added to the next one of the same length.
+    pub error_feedback: bool,
 }
 
 impl FromStr for Quantize {
@@ -35,13 +39,22 @@ impl FromStr for Quantize {
             Some("int8") => Width::Int8,
             _ => return Err(()),
         };
-        let mut quantize = Self { width, block: BLOCK, min: MIN };
+        let mut quantize =
+            Self { width, block: BLOCK, min: MIN, stochastic: None, error_feedback: false };
         for word in words {
-            let (name, value) = word.split_once('=').ok_or(())?;
-            let value = value.parse().map_err(drop)?;
-            match name {
-                "block" if (1..=MOST_BLOCK).contains(&value) => quantize.block = value,
-                "min" => quantize.min = value,
+            match word.split_once('=') {
+                None if word == "error_feedback" => quantize.error_feedback = true,
+                None if word == "stochastic" => quantize.stochastic = Some(0),
+                Some(("stochastic", seed)) => {
+                    quantize.stochastic = Some(seed.parse().map_err(drop)?);
+                }
+                Some(("min", bytes)) => quantize.min = bytes.parse().map_err(drop)?,
+                Some(("block", numbers)) => {
+                    quantize.block = numbers.parse().map_err(drop)?;
+                    if !(1..=MOST_BLOCK).contains(&quantize.block) {
+                        return Err(());
+                    }
+                }
                 _ => return Err(()),
             }
         }
@@ -56,13 +69,34 @@ mod tests {
     #[test]
     fn a_mode_and_what_else_is_said() {
         let of = |text: &str| text.parse::<Quantize>();
-        assert_eq!(of("int8").map(|quantize| quantize.width), Ok(Width::Int8));
-        assert_eq!(of("int16"), Ok(Quantize { width: Width::Int16, block: BLOCK, min: MIN }));
-        let all = Quantize { width: Width::Int32, block: 32, min: 0 };
-        assert_eq!(of("fixed32,block=32,min=0"), Ok(all));
-        for wrong in
-            ["", "int4", "int16,block", "int16,block=0", "int16,block=x", "int16,size=4", "int16,"]
-        {
+        let plain = Quantize {
+            width: Width::Int16,
+            block: BLOCK,
+            min: MIN,
+            stochastic: None,
+            error_feedback: false,
+        };
+        assert_eq!(of("int16"), Ok(plain));
+        assert_eq!(of("int8,stochastic").map(|quantize| quantize.stochastic), Ok(Some(0)));
+        let all = Quantize {
+            width: Width::Int32,
+            block: 32,
+            min: 0,
+            stochastic: Some(7),
+            error_feedback: true,
+        };
+        assert_eq!(of("fixed32,block=32,min=0,stochastic=7,error_feedback"), Ok(all));
+        for wrong in [
+            "",
+            "int4",
+            "int16,block",
+            "int16,block=0",
+            "int16,block=x",
+            "int16,size=4",
+            "int16,",
+            "int8,stochastic=x",
+            "int8,error_feedback=1",
+        ] {
             assert_eq!(of(wrong), Err(()), "{wrong}");
         }
     }

@@ -10,7 +10,7 @@ use crate::comm::{Folding, complete};
 use crate::engine::{Job, Pattern};
 use crate::group::Group;
 use crate::leaf::fold::F32;
-use crate::leaf::quantize::{Quantizer, Width};
+use crate::leaf::quantize::{Quantizer, Room, Rounding, Width};
 use crate::setup::Context;
 use crate::wire::Mismatch;
 
@@ -42,8 +42,13 @@ pub(super) unsafe fn sum(
     }
     // SAFETY: elements of the program's, contiguous as predefined types are.
     let numbers = unsafe { std::slice::from_raw_parts(brings.data.cast(), brings.bytes()) };
-    let (exponents, sums) = scratch.room(quantizer.blocks(count), lanes);
-    quantizer.exponents(numbers, exponents);
+    let room = scratch.room(&quantizer, brings.bytes(), quantize.error_feedback);
+    let Room { exponents, integers, mut carried, number } = room;
+    if let Some((fed, left_out)) = &mut carried {
+        quantizer.add(numbers, left_out, fed);
+    }
+    let brought = carried.as_ref().map_or(numbers, |(fed, _)| fed.as_slice());
+    quantizer.exponents(brought, exponents);
     let fold = |group: &mut Group, op, element, data: *mut u8, bytes| {
         let job = Job { pattern: Pattern::FoldToAll, op, element, bytes, send: data, recv: data };
         let by = usual_algorithm(judged.config, group, &job);
@@ -57,16 +62,35 @@ pub(super) unsafe fn sum(
         return None;
     }
     if outcome.is_ok() {
-        quantizer.quantize(numbers, exponents, sums);
+        let rounding = match quantize.stochastic {
+            None => Rounding::Nearest,
+            Some(seed) => Rounding::Stochastic(seed_of([seed, ends.rank as u64, number])),
+        };
+        quantizer.quantize(brought, exponents, rounding, integers);
+        if let Some((fed, left_out)) = carried {
+            quantizer.leave_out(fed, exponents, integers);
+            std::mem::swap(fed, left_out);
+        }
         let element = quantize.width.element();
-        outcome = fold(group, FB_OP_SUM as u8, element, sums.as_mut_ptr(), lanes);
+        outcome = fold(group, FB_OP_SUM as u8, element, integers.as_mut_ptr(), lanes);
         if outcome.is_ok() {
             // SAFETY: room for as many elements; what was read from there has been.
             let into = unsafe { std::slice::from_raw_parts_mut(gets.data.cast(), brings.bytes()) };
-            quantizer.dequantize(sums, exponents, into);
+            quantizer.dequantize(integers, exponents, into);
         }
     }
     Some(outcome)
+}
+
+/// Another seed for each rank and sum, alike in every run: of words that hardly differ, words that do.
+/// (The step of SplitMix64: Steele, Lea and Flood, OOPSLA 2014.)
+fn seed_of(words: [u64; 3]) -> u64 {
+    words.into_iter().fold(0, |seed: u64, word| {
+        let mut mixed = (seed ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    })
 }
 
 /// Says once that a sum is not quantized which is asked to be.

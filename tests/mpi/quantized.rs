@@ -21,6 +21,7 @@ fn sums_are_as_close_as_is_said() {
         (Mpi::Open, 2, 1, "int16,min=0", ["--bits", "16", "--block", "256"]),
         (Mpi::Open, 4, 1, "fixed32,min=0", ["--bits", "32", "--block", "256"]),
         (Mpi::Open, 4, 1, "int8,min=0,block=64", ["--bits", "8", "--block", "64"]),
+        (Mpi::Open, 3, 1, "int8,min=0,stochastic=3", ["--bits", "8", "--halves", "2"]),
         (Mpi::Open, 3, 2, "int16,min=0,block=7", ["--bits", "16", "--block", "7"]),
         (Mpi::Mpich, 3, 1, "fixed32,min=0,block=1000", ["--bits", "32", "--block", "1000"]),
         (Mpi::Mpich5, 2, 2, "int16,min=0", ["--bits", "16", "--block", "256"]),
@@ -65,8 +66,7 @@ fn nonsense_is_told_in_a_line() {
     let _turn = turn();
     let job = job(Mpi::Open, 2, "int4").env("FOLDBACK_LOG", "warn");
     let outcome = job.run("counted", &[]);
-    let wrong =
-        "FOLDBACK_QUANTIZE=int4: off, or fixed32, int16 or int8, with ,block=N and ,min=BYTES";
+    let wrong = "FOLDBACK_QUANTIZE=int4: off, or fixed32, int16 or int8, with ,block=N ,min=BYTES";
     assert!(outcome.stderr.contains(wrong), "{}", outcome.stderr);
 }
 
@@ -79,4 +79,23 @@ fn too_many_ranks_are_told_in_a_line() {
     off(&outcome, 5);
     let line = "8 bits cannot hold a sum of 64 ranks, so it is not quantized";
     assert_eq!(outcome.stderr.matches(line).count(), 1, "{}", outcome.stderr);
+}
+
+/// Sums that are made ten times are together no further off than one.
+#[test]
+fn errors_are_carried_over() {
+    let _turn = turn();
+    for (words, bits, halves) in [
+        ("int8,min=0,error_feedback", "8", "1"),
+        ("int16,min=0,error_feedback,stochastic", "16", "2"),
+    ] {
+        let arguments = ["--calls", "40", "--times", "10", "--bits", bits, "--halves", halves];
+        let outcome = job(Mpi::Open, 3, words).run("quantized", &arguments);
+        assert!(off(&outcome, 40) > 0, "nothing was quantized");
+        outcome.assert_folded(&["Allreduce"]);
+    }
+    // Without it they are: the bound is one that a job can miss.
+    let arguments = ["--calls", "40", "--times", "10", "--bits", "8"];
+    let said = job(Mpi::Open, 3, "int8,min=0").run_to_failure("quantized", &arguments);
+    assert!(said.contains("off"), "{said}");
 }

@@ -2,14 +2,18 @@
 //! common: so their sum is one of integers, the same bits in any order, and which the programs in the kernel can make.
 //! docs/quantization.md states and proves how far it is off.
 //!
-//! Rounded to nearest, whatever the program has set. The compiler makes vectors of it: portable ones, and of 256 bits
+//! Rounded to nearest or as chance has it, whatever the program has set. The compiler makes vectors of it: portable ones, and of 256 bits
 //! where this CPU has them, to the same bits.
-#![allow(unsafe_code)]
+
+mod numbers;
+mod vectors;
 
 use serde::{Deserialize, Serialize};
 
 use super::fold::{F32, F64};
 use crate::bindings as b;
+use numbers::{Dither, Lane, Noise, Real, Silence};
+use vectors::{Work, in_the_usual_environment, vectorized};
 
 /// What numbers are sent as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +51,16 @@ impl Width {
         let most = i32::MAX as usize >> (32 - 8 * self.bytes());
         (most / ranks.max(1)).checked_ilog2().filter(|bits| *bits > 0)
     }
+}
+
+/// Which integer a number becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// The nearest, of ties the even one.
+    Nearest,
+    /// One of the two next to it, the nearer one the likelier, so that the mean of many is the number; as drawn from
+    /// this seed.
+    Stochastic(u64),
 }
 
 /// Numbers of a kind, cut into blocks, that so many ranks add up.
@@ -94,10 +108,28 @@ impl Quantizer {
     /// Integers for numbers, none of which has a greater exponent than its block.
     ///
     /// Panics if the lengths differ.
-    pub fn quantize(&self, numbers: &[u8], exponents: &[u16], into: &mut [u8]) {
+    pub fn quantize(&self, numbers: &[u8], exponents: &[u16], rounding: Rounding, into: &mut [u8]) {
         let count = numbers.len() / self.size();
         assert!(self.blocks(count) == exponents.len() && into.len() == count * self.width.bytes());
-        in_the_usual_environment(Integers { of: *self, numbers, exponents, into });
+        in_the_usual_environment(Integers { of: *self, numbers, exponents, rounding, into });
+    }
+
+    /// Adds what earlier integers have left out to numbers.
+    ///
+    /// Panics if the lengths differ.
+    pub fn add(&self, numbers: &[u8], left_out: &[u8], into: &mut [u8]) {
+        assert!(numbers.len() == left_out.len() && numbers.len() == into.len());
+        in_the_usual_environment(Sums { element: self.element, parts: [numbers, left_out], into });
+    }
+
+    /// Leaves of numbers what their integers have left out.
+    ///
+    /// Panics if the lengths differ.
+    pub fn leave_out(&self, numbers: &mut [u8], exponents: &[u16], integers: &[u8]) {
+        let count = numbers.len() / self.size();
+        assert!(self.blocks(count) == exponents.len());
+        assert!(integers.len() == count * self.width.bytes());
+        in_the_usual_environment(LeftOut { of: *self, numbers, exponents, integers });
     }
 
     /// Numbers of sums of integers.
@@ -110,127 +142,70 @@ impl Quantizer {
     }
 }
 
-/// What one sum after the other is made in: memory that is new has to be cleared by the kernel first, page by page.
+/// What one sum after the other of a communicator is made in: memory that is new has to be cleared by the kernel
+/// first, page by page.
 #[derive(Default)]
 pub struct Scratch {
     exponents: Vec<u16>,
     integers: Vec<u8>,
+    numbers: Vec<u8>,
+    /// What the integers of the last sum of each length have left out, with the element, of those that were
+    /// made last.
+    left_out: Vec<(u8, Vec<u8>)>,
+    /// Sums so far.
+    sums: u64,
+}
+
+/// Lengths whose error is carried over, at most.
+const MOST_LENGTHS: usize = 64;
+
+/// Room for one sum, whatever is in it.
+pub struct Room<'a> {
+    /// For the exponents of the blocks.
+    pub exponents: &'a mut [u16],
+    /// For the integers.
+    pub integers: &'a mut [u8],
+    /// If errors are carried over: room for the numbers, and what was left out the last time.
+    pub carried: Option<(&'a mut Vec<u8>, &'a mut Vec<u8>)>,
+    /// The how manieth sum it is.
+    pub number: u64,
 }
 
 impl Scratch {
-    /// Room for so many exponents and so many bytes of integers, whatever is in it.
-    pub fn room(&mut self, exponents: usize, bytes: usize) -> (&mut [u16], &mut [u8]) {
-        if self.exponents.len() < exponents {
-            self.exponents.resize(exponents, 0);
+    /// Room for a sum of so many bytes by a quantizer.
+    pub fn room(&mut self, quantizer: &Quantizer, bytes: usize, carry: bool) -> Room<'_> {
+        let count = bytes / quantizer.size();
+        let (blocks, integers) = (quantizer.blocks(count), count * quantizer.width.bytes());
+        self.exponents.resize(self.exponents.len().max(blocks), 0);
+        self.integers.resize(self.integers.len().max(integers), 0);
+        let carried = carry.then(|| {
+            self.numbers.resize(bytes, 0);
+            (&mut self.numbers, left_out(&mut self.left_out, quantizer.element, bytes))
+        });
+        self.sums += 1;
+        Room {
+            exponents: &mut self.exponents[..blocks],
+            integers: &mut self.integers[..integers],
+            carried,
+            number: self.sums,
         }
-        if self.integers.len() < bytes {
-            self.integers.resize(bytes, 0);
-        }
-        (&mut self.exponents[..exponents], &mut self.integers[..bytes])
     }
 }
 
-/// Numbers as they lie in memory.
-trait Real<const SIZE: usize>: Copy {
-    fn load(bytes: &[u8; SIZE]) -> Self;
-    /// The exponent, as the format has it.
-    fn exponent(self) -> u32;
-    /// How many of the units of a block with this exponent is 1, if its greatest number has so many `bits`.
-    /// In two steps, each of which is in the range of doubles.
-    fn scale(exponent: u32, bits: u32) -> [f64; 2];
-    /// To nearest, ties to even.
-    fn scaled(self, scale: [f64; 2]) -> i32;
-    fn wide(self) -> f64;
-    /// Such a unit.
-    fn unit(exponent: u32, bits: u32) -> f64;
-    /// A number, rounded.
-    fn store(number: f64) -> [u8; SIZE];
-}
-
-macro_rules! real {
-    ($real:ident, $mantissa:literal, $bias:literal) => {
-        impl Real<{ size_of::<$real>() }> for $real {
-            #[inline(always)]
-            fn load(bytes: &[u8; size_of::<$real>()]) -> Self {
-                Self::from_ne_bytes(*bytes)
+/// What was left out of sums of this length; nothing, at first.
+fn left_out(all: &mut Vec<(u8, Vec<u8>)>, element: u8, bytes: usize) -> &mut Vec<u8> {
+    let is_this = |(of, left): &(u8, Vec<u8>)| *of == element && left.len() == bytes;
+    match all.iter().position(is_this) {
+        Some(at) => all[at..].rotate_left(1),
+        None => {
+            if all.len() == MOST_LENGTHS {
+                all.remove(0);
             }
-
-            #[inline(always)]
-            fn exponent(self) -> u32 {
-                ((self.to_bits() << 1) >> ($mantissa + 1)) as u32
-            }
-
-            fn scale(exponent: u32, bits: u32) -> [f64; 2] {
-                let power = -unit_exponent(exponent, bits, $bias);
-                [power / 2, power - power / 2].map(power_of_two)
-            }
-
-            // Scaling is exact, but for what comes to nothing. The sum is in units of 1, so it is rounded to
-            // that, and its lowest bits are the integer's.
-            #[inline(always)]
-            fn scaled(self, [first, second]: [f64; 2]) -> i32 {
-                const SHIFT: f64 = 1.5 * (1_u64 << 52) as f64;
-                (Self::wide(self) * first * second + SHIFT).to_bits() as i32
-            }
-
-            #[inline(always)]
-            fn wide(self) -> f64 {
-                self.into()
-            }
-
-            fn unit(exponent: u32, bits: u32) -> f64 {
-                power_of_two(unit_exponent(exponent, bits, $bias))
-            }
-
-            #[inline(always)]
-            fn store(number: f64) -> [u8; size_of::<$real>()] {
-                (number as Self).to_ne_bytes()
-            }
+            all.push((element, vec![0; bytes]));
         }
-    };
-}
-
-real!(f32, 23, 127);
-real!(f64, 52, 1023);
-
-/// Subnormals are of the same unit as the least normal numbers.
-fn unit_exponent(exponent: u32, bits: u32, bias: i32) -> i32 {
-    exponent.max(1) as i32 - bias + 1 - bits as i32
-}
-
-/// 2 to the `exponent`, which is at least -1074.
-fn power_of_two(exponent: i32) -> f64 {
-    match u64::try_from(exponent + 1022) {
-        Ok(normal) => f64::from_bits((normal + 1) << 52),
-        Err(_) => f64::from_bits(1 << (exponent + 1074)),
     }
+    &mut all.last_mut().expect("it was put there").1
 }
-
-/// Integers as they are sent.
-trait Lane<const SIZE: usize> {
-    fn narrow(value: i32) -> [u8; SIZE];
-    fn widen(bytes: [u8; SIZE]) -> i32;
-}
-
-macro_rules! lane {
-    ($lane:ident) => {
-        impl Lane<{ size_of::<$lane>() }> for $lane {
-            #[inline(always)]
-            fn narrow(value: i32) -> [u8; size_of::<$lane>()] {
-                (value as Self).to_ne_bytes()
-            }
-
-            #[inline(always)]
-            fn widen(bytes: [u8; size_of::<$lane>()]) -> i32 {
-                Self::from_ne_bytes(bytes).into()
-            }
-        }
-    };
-}
-
-lane!(i8);
-lane!(i16);
-lane!(i32);
 
 /// Does a work's part for the numbers and integers that it is of.
 macro_rules! of_its_kind {
@@ -244,12 +219,6 @@ macro_rules! of_its_kind {
             (_, Width::Int32) => $work.of::<f64, 8, i32, 4>(),
         }
     };
-}
-
-/// What is made by the widest vectors that serve.
-trait Work {
-    /// To be inlined.
-    fn work(self);
 }
 
 struct Exponents<'a> {
@@ -284,26 +253,96 @@ struct Integers<'a> {
     of: Quantizer,
     numbers: &'a [u8],
     exponents: &'a [u16],
+    rounding: Rounding,
     into: &'a mut [u8],
 }
 
 impl Integers<'_> {
     #[inline(always)]
     fn of<N: Real<S>, const S: usize, L: Lane<W>, const W: usize>(self) {
+        match self.rounding {
+            Rounding::Nearest => self.with::<N, S, L, W>(Silence),
+            Rounding::Stochastic(seed) => self.with::<N, S, L, W>(Noise::new(seed)),
+        }
+    }
+
+    #[inline(always)]
+    fn with<N: Real<S>, const S: usize, L: Lane<W>, const W: usize>(self, dither: impl Dither) {
         let Quantizer { block, bits, .. } = self.of;
         let (numbers, _) = self.numbers.as_chunks::<S>();
         let (into, _) = self.into.as_chunks_mut::<W>();
         let blocks = numbers.chunks(block).zip(into.chunks_mut(block)).zip(self.exponents);
+        let mut first = 0_u32;
         for ((numbers, into), exponent) in blocks {
             let scale = N::scale((*exponent).into(), bits);
-            for (number, lane) in numbers.iter().zip(into) {
-                *lane = L::narrow(N::load(number).scaled(scale));
+            for (place, (number, lane)) in (first..).zip(numbers.iter().zip(into)) {
+                *lane = L::narrow(N::load(number).scaled(scale, dither.at(place)));
             }
+            first = first.wrapping_add(block as u32);
         }
     }
 }
 
 impl Work for Integers<'_> {
+    #[inline(always)]
+    fn work(self) {
+        of_its_kind!(self)
+    }
+}
+
+struct Sums<'a> {
+    element: u8,
+    parts: [&'a [u8]; 2],
+    into: &'a mut [u8],
+}
+
+impl Sums<'_> {
+    #[inline(always)]
+    fn of<N: Real<S>, const S: usize>(self) {
+        let [(first, _), (second, _)] = self.parts.map(|part| part.as_chunks::<S>());
+        let (into, _) = self.into.as_chunks_mut::<S>();
+        for ((first, second), sum) in first.iter().zip(second).zip(into) {
+            *sum = N::store(N::load(first).wide() + N::load(second).wide());
+        }
+    }
+}
+
+impl Work for Sums<'_> {
+    #[inline(always)]
+    fn work(self) {
+        match self.element {
+            F32 => self.of::<f32, 4>(),
+            _ => self.of::<f64, 8>(),
+        }
+    }
+}
+
+struct LeftOut<'a> {
+    of: Quantizer,
+    numbers: &'a mut [u8],
+    exponents: &'a [u16],
+    integers: &'a [u8],
+}
+
+impl LeftOut<'_> {
+    #[inline(always)]
+    fn of<N: Real<S>, const S: usize, L: Lane<W>, const W: usize>(self) {
+        let Quantizer { block, bits, .. } = self.of;
+        let (numbers, _) = self.numbers.as_chunks_mut::<S>();
+        let (integers, _) = self.integers.as_chunks::<W>();
+        let blocks = numbers.chunks_mut(block).zip(integers.chunks(block)).zip(self.exponents);
+        for ((numbers, integers), exponent) in blocks {
+            let exponent = (*exponent).into();
+            let (scale, unit) = (N::scale(exponent, bits), N::unit(exponent, bits));
+            for (number, lane) in numbers.iter_mut().zip(integers) {
+                let left = N::load(number).without(L::widen(*lane), scale, unit);
+                *number = N::store(left);
+            }
+        }
+    }
+}
+
+impl Work for LeftOut<'_> {
     #[inline(always)]
     fn work(self) {
         of_its_kind!(self)
@@ -340,43 +379,6 @@ impl Work for Numbers<'_> {
     }
 }
 
-/// Does it by the widest vectors that serve.
-#[inline(never)]
-fn vectorized<W: Work>(work: W) {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        #[target_feature(enable = "avx2")]
-        fn with_avx2<W: Work>(work: W) {
-            work.work();
-        }
-        // SAFETY: this CPU has it.
-        unsafe { with_avx2(work) };
-        return;
-    }
-    work.work();
-}
-
-/// The same, in the floating-point environment that every process begins with: rounding to nearest, subnormals kept.
-/// What the program has set is there again afterwards, its flags too.
-#[inline(never)]
-fn in_the_usual_environment<W: Work>(work: W) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let (usual, mut set): (u32, u32) = (0x1f80, 0);
-        // SAFETY: a word of this function's is written, or read; what is set here is what Rust's own arithmetic
-        // relies on.
-        unsafe {
-            std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut set, options(nostack));
-            std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const usual, options(nostack));
-        }
-        vectorized(work);
-        // SAFETY: likewise; it was set before.
-        unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const set, options(nostack)) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    vectorized(work);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -408,7 +410,7 @@ mod tests {
         let mut lanes = vec![0; count * width.bytes()];
         let bits = 8 * width.bytes() as u32;
         for numbers in ranks {
-            quantizer.quantize(numbers, &exponents, &mut lanes);
+            quantizer.quantize(numbers, &exponents, Rounding::Nearest, &mut lanes);
             for (sum, lane) in sums.iter_mut().zip(lanes.chunks(width.bytes())) {
                 *sum += integer(lane);
             }
