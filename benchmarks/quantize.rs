@@ -34,7 +34,7 @@ fn main() {
                 });
             }
             group.bench_function("dequantize", |b| {
-                b.iter(|| quantizer.dequantize(&integers, &exponents, &mut sums));
+                b.iter(|| quantizer.dequantize(&integers, &exponents, 0, &mut sums));
             });
             group.finish();
         }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Sums of floating point that may be quantized (FOLDBACK_QUANTIZE): no answer may be further off
- * than docs/quantization.md says, all ranks must have the same bits, and what is not finite must
- * come out as IEEE 754 adds. What each rank brings follows from the seed.
+ * than docs/quantization.md says, all ranks must have the same bits, by each collective, and what
+ * is not finite must come out as IEEE 754 adds. What each rank brings follows from the seed.
  */
 #include <math.h>
 #include <mpi.h>
@@ -13,7 +13,8 @@
 #include "random.h"
 
 static long calls = 200, seed = 1, longest = 20000, bits = 16, block = 256, settle = 16;
-static long halves = 1, times = 1;
+static long halves = 1, times = 1, afresh;
+static MPI_Comm comm;
 
 static const struct option_spec options[] = {
     {"--calls", OPTION_NUMBER, &calls, "how many (200)"},
@@ -24,6 +25,8 @@ static const struct option_spec options[] = {
      "of a unit, that each rank's number may be off: 2 if chance rounds (1)"},
     {"--times", OPTION_NUMBER, &times,
      "that each sum is made; with error feedback all together are off by no more than one (1)"},
+    {"--afresh", OPTION_FLAG, &afresh,
+     "each time on a new duplicate of MPI_COMM_WORLD: nothing is carried from one to the next"},
     {"--settle", OPTION_NUMBER, &settle, "Allreduces first (16)"},
     {"--seed", OPTION_NUMBER, &seed, "of all numbers (1)"},
     {0},
@@ -42,8 +45,12 @@ static MPI_Datatype type_of(int kind)
 	return types[kind];
 }
 
+enum collective { ALLREDUCE, REDUCE, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, COLLECTIVES };
+
 /* What a call is like, alike on all ranks. */
 struct plan {
+	enum collective collective;
+	int root;
 	int kind, in_place;
 	int odd;      /* some numbers may not be finite */
 	int special;  /* some are not */
@@ -59,10 +66,32 @@ static struct plan plan_of(long call)
 	plan.in_place = random_below(&random, 3) == 0;
 	plan.odd = random_below(&random, 8) == 0;
 	plan.count = 2 * (1 + random_below(&random, most / 2 + 1));
+	plan.collective = (enum collective)random_below(&random, COLLECTIVES);
+	plan.root = (int)random_below(&random, (uint64_t)world_size);
 	/* What another call has left out is not to be added. */
 	if (times > 1)
 		plan.count = 74 * (size_t)(call + 1);
+	if (plan.collective == REDUCE_SCATTER_BLOCK)
+		plan.count += 2 * (size_t)world_size - plan.count % (2 * (size_t)world_size);
 	return plan;
+}
+
+/* How many elements each rank gets of MPI_Reduce_scatter: some none, the last one the rest. */
+static void split(long call, int elements, int counts[])
+{
+	struct random random = random_start((uint64_t)seed, (uint64_t)call, UINT64_MAX);
+	int left = elements;
+
+	for (int rank = 0; rank < world_size; rank++) {
+		int most = left < 2 * elements / world_size ? left : 2 * elements / world_size;
+
+		counts[rank] = (int)random_below(&random, (uint64_t)most + 1);
+		if (random_below(&random, 4) == 0)
+			counts[rank] = 0;
+		if (rank == world_size - 1)
+			counts[rank] = left;
+		left -= counts[rank];
+	}
 }
 
 static double number(long call, const struct plan *plan, int rank, size_t i)
@@ -103,10 +132,17 @@ static double unit_of(double greatest)
 	return greatest > 0 ? ldexp(1, ilogb(greatest) + 1 - most) : 0;
 }
 
-/* Compares a block of results, all times together. Returns how many are not the exact sum, rounded.
+/* Real numbers of a call, from the first to before the last. */
+struct range {
+	size_t first, last;
+};
+
+/*
+ * Compares what this rank has got of a block, all times together. Returns how many are not the
+ * exact sum, rounded.
  */
-static long check(long call, const struct plan *plan, const long double *got, size_t first,
-		  size_t last)
+static long check(long call, const struct plan *plan, const long double *got, struct range own,
+		  size_t first, size_t last)
 {
 	size_t width = kinds[plan->kind].width;
 	double greatest = 0, epsilon = width == 4 ? 0x1p-24 : 0x1p-53;
@@ -115,6 +151,10 @@ static long check(long call, const struct plan *plan, const long double *got, si
 	for (size_t i = first; i < last; i++)
 		for (int rank = 0; rank < world_size; rank++)
 			greatest = fmax(greatest, fabs(number(call, plan, rank, i)));
+	if (first < own.first)
+		first = own.first;
+	if (last > own.last)
+		last = own.last;
 	for (size_t i = first; i < last; i++) {
 		long double sum = 0, all = 0;
 		long double x = got[i];
@@ -154,14 +194,65 @@ static uint64_t hash_of(const unsigned char *bytes, size_t count)
 	return hash;
 }
 
+/* Makes the call, of numbers that are not written to. Returns which of the sums are in the buffer.
+ */
+static struct range sum(long call, const struct plan *plan, const void *mine, unsigned char *got)
+{
+	size_t parts = (size_t)kinds[plan->kind].parts, size = kinds[plan->kind].width * parts;
+	size_t bytes = plan->count / parts * size, before = 0, brought;
+	int in_place = plan->in_place, elements = (int)(plan->count / parts), length = elements;
+	int *counts = malloc(sizeof(*counts) * (size_t)world_size);
+	MPI_Datatype type = type_of(plan->kind);
+	const void *from;
+
+	if (plan->collective == REDUCE && world_rank != plan->root) {
+		in_place = 0;
+		length = 0;
+	}
+	if (plan->collective == REDUCE_SCATTER_BLOCK) {
+		length = elements / world_size;
+		before = (size_t)(length * world_rank);
+	}
+	if (plan->collective == REDUCE_SCATTER) {
+		split(call, elements, counts);
+		for (int rank = 0; rank < world_rank; rank++)
+			before += (size_t)counts[rank];
+		length = counts[world_rank];
+	}
+	brought = in_place ? bytes : 0;
+	from = in_place ? MPI_IN_PLACE : mine;
+	memset(got, 0xa5, bytes);
+	memcpy(got, mine, brought);
+	switch (plan->collective) {
+	case REDUCE:
+		MPI_Reduce(from, got, elements, type, MPI_SUM, plan->root, comm);
+		break;
+	case REDUCE_SCATTER:
+		MPI_Reduce_scatter(from, got, counts, type, MPI_SUM, comm);
+		break;
+	case REDUCE_SCATTER_BLOCK:
+		MPI_Reduce_scatter_block(from, got, length, type, MPI_SUM, comm);
+		break;
+	default:
+		MPI_Allreduce(from, got, elements, type, MPI_SUM, comm);
+	}
+	/* What an MPI leaves behind what it was asked for in place is its own affair. */
+	for (size_t at = (size_t)length * size; !in_place && at < bytes; at++)
+		if (got[at] != 0xa5)
+			fail("call %ld: byte %zu was written, of %zu", call, at,
+			     (size_t)length * size);
+	free(counts);
+	return (struct range){before * parts, (before + (size_t)length) * parts};
+}
+
 static long one(long call)
 {
-	struct plan plan = plan_of(call);
+	struct plan plan = plan_of(call), all;
 	size_t width = kinds[plan.kind].width, bytes = plan.count * width;
-	int count = (int)plan.count / kinds[plan.kind].parts;
-	unsigned char *mine = malloc(bytes), *got = malloc(bytes);
+	unsigned char *mine = malloc(bytes), *got = malloc(bytes), *again = malloc(bytes);
 	long double *sums = calloc(plan.count, sizeof(*sums));
 	uint64_t hash, *hashes = malloc(sizeof(*hashes) * (size_t)world_size);
+	struct range own = {0, 0};
 	long off = 0;
 
 	for (size_t i = 0; i < plan.count; i++)
@@ -170,23 +261,39 @@ static long one(long call)
 		for (int rank = 0; rank < world_size; rank++)
 			plan.special |= !isfinite(number(call, &plan, rank, i));
 	for (long time = 0; time < times; time++) {
-		memcpy(got, mine, bytes);
-		MPI_Allreduce(plan.in_place ? MPI_IN_PLACE : mine, got, count, type_of(plan.kind),
-			      MPI_SUM, MPI_COMM_WORLD);
-		for (size_t i = 0; i < plan.count; i++)
-			sums[i] += load(got, width, i);
+		if (afresh)
+			MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+		own = sum(call, &plan, mine, got);
+		if (afresh) {
+			MPI_Comm_free(&comm);
+			if (time > 0 && !plan.special && memcmp(got, again, bytes) != 0)
+				fail("call %ld: other bits the next time", call);
+			memcpy(again, got, bytes);
+		}
+		for (size_t i = own.first; i < own.last; i++)
+			sums[i] += load(got, width, i - own.first);
 	}
 	for (size_t first = 0; first < plan.count; first += (size_t)block) {
 		size_t last =
 		    first + (size_t)block < plan.count ? first + (size_t)block : plan.count;
 
-		off += check(call, &plan, sums, first, last);
+		off += check(call, &plan, sums, own, first, last);
+	}
+	/* By chance, and with what was left out, no two calls are alike. */
+	all = plan;
+	all.collective = ALLREDUCE;
+	if (times == 1 && halves == 1 && !afresh) {
+		sum(call, &all, mine, again);
+		if (!plan.special &&
+		    memcmp(again + own.first * width, got, (own.last - own.first) * width))
+			fail("call %ld: MPI_Allreduce has other bits", call);
+		memcpy(got, again, bytes);
 	}
 	/* The MPIs' own sums have NaNs of any kind. */
 	for (size_t i = 0; i < plan.count; i++)
 		if (isnan(load(got, width, i)))
 			store(got, width, i, NAN);
-	hash = hash_of(got, bytes);
+	hash = plan.collective == ALLREDUCE || times * halves == 1 ? hash_of(got, bytes) : 0;
 	MPI_Allgather(&hash, 8, MPI_BYTE, hashes, 8, MPI_BYTE, MPI_COMM_WORLD);
 	for (int rank = 0; rank < world_size; rank++)
 		if (hashes[rank] != hash)
@@ -194,6 +301,7 @@ static long one(long call)
 	free(mine);
 	free(sums);
 	free(got);
+	free(again);
 	free(hashes);
 	return plan.special ? 0 : off;
 }
@@ -203,6 +311,7 @@ int main(int argc, char **argv)
 	long off = 0;
 
 	program_start("quantized", &argc, &argv, options);
+	comm = MPI_COMM_WORLD;
 	for (long i = 0; i < settle; i++)
 		MPI_Allreduce(MPI_IN_PLACE, &(int){1}, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
 	for (long call = 0; call < calls; call++) {

@@ -175,7 +175,7 @@ impl Case {
         let lanes: Vec<u8> = sums.iter().flat_map(narrow).collect();
         let mut got = vec![0xa5; ranks[0].len()];
         let set = environment::any(rng);
-        let mut dequantize = || quantizer.dequantize(&lanes, &exponents, &mut got);
+        let mut dequantize = || quantizer.dequantize(&lanes, &exponents, 0, &mut got);
         assert_eq!(environment::within(set, &mut dequantize), set);
         let wide: Vec<_> = ranks.iter().map(|rank| BINARY64.store(&format.load(rank))).collect();
         let mut exact = vec![0; count * 8];
@@ -235,7 +235,7 @@ fn thirty_two_bits_are_no_worse_than_a_loop() {
         }
         let lanes: Vec<u8> = sums.iter().flat_map(|sum| sum.to_ne_bytes()).collect();
         let mut got = vec![0; count * 4];
-        quantizer.dequantize(&lanes, &exponents, &mut got);
+        quantizer.dequantize(&lanes, &exponents, 0, &mut got);
         for (at, got) in BINARY32.load(&got).into_iter().enumerate() {
             // Exact in doubles.
             let exact: f64 = ranks.iter().map(|rank| rank[at]).sum();
@@ -290,7 +290,7 @@ fn what_is_left_out_comes_the_next_time() {
             quantizer.add(&bytes, &left_out, &mut fed);
             quantizer.exponents(&fed, &mut exponents);
             quantizer.quantize(&fed, &exponents, rounding, &mut lanes);
-            quantizer.dequantize(&lanes, &exponents, &mut got);
+            quantizer.dequantize(&lanes, &exponents, 0, &mut got);
             quantizer.leave_out(&mut fed, &exponents, &lanes);
             std::mem::swap(&mut fed, &mut left_out);
             for (at, got) in format.load(&got).into_iter().enumerate() {

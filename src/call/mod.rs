@@ -41,6 +41,14 @@ collectives! {
 }
 
 impl Collective {
+    /// Whether its sums may be quantized.
+    pub fn is_quantized(self) -> bool {
+        matches!(
+            self,
+            Self::Allreduce | Self::Reduce | Self::Reduce_scatter | Self::Reduce_scatter_block
+        )
+    }
+
     /// What the group does for it, for people (docs/coverage.md).
     pub fn how(self) -> &'static str {
         match self {

@@ -29,8 +29,6 @@ pub struct Folding {
     pub group: Group,
     /// The ways of blocking collectives, as far as they are measured.
     pub router: Router,
-    /// Of sums that are quantized.
-    pub scratch: Scratch,
     /// What kind of group it is, for what is measured.
     ground: Ground,
     /// Blocking calls since all ranks looked whether the group's programs are there.
@@ -56,7 +54,7 @@ impl Folding {
             has_shards: place.has_shards,
             algorithm: shared.algorithm,
         });
-        Self { group, router, scratch: Scratch::default(), ground, calls: 0 }
+        Self { group, router, ground, calls: 0 }
     }
 
     /// Takes over what was measured before on groups of this kind.
@@ -96,6 +94,9 @@ pub struct Communicator {
     again: Option<AtomicU32>,
     /// Groups of its persistent collectives.
     pool: Pool,
+    /// Of sums that are quantized: what is carried from one to the next is this communicator's, whichever group it
+    /// has.
+    scratch: Mutex<Scratch>,
     /// `None`: not set up (yet).
     folding: Mutex<Option<Box<Folding>>>,
 }
@@ -119,6 +120,7 @@ impl Communicator {
             calls: AtomicU32::new(0),
             again: None,
             pool: Pool::default(),
+            scratch: Mutex::default(),
             folding: Mutex::new(folding),
         }
     }
@@ -131,6 +133,11 @@ impl Communicator {
     /// Its group, unless somebody is at it.
     pub fn try_folding(&self) -> Option<Held<'_>> {
         self.folding.try_lock().ok()
+    }
+
+    /// What its sums that are quantized are made in; for who has its group.
+    pub fn scratch(&self) -> MutexGuard<'_, Scratch> {
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Leaves it to MPI for good, unless that was done before. Returns why.

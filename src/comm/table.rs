@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use super::family::Families;
 use super::retired::Retired;
@@ -125,6 +125,7 @@ impl Communicators {
         let mut new = Communicator::new(place, None, folding);
         new.try_again();
         new.family = old.family.clone();
+        new.scratch = Mutex::new(std::mem::take(&mut *old.scratch()));
         let new = Arc::new(new);
         let old = self.write().insert(comm, Arc::clone(&new));
         if let (Some(old), Some(family)) = (&old, &new.family) {

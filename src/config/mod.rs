@@ -137,17 +137,10 @@ impl Shared {
         if self.limited { usize::MAX } else { MAX_BYTES_BY_SOCKETS }
     }
 
-    /// The longest exact sum that may be folded: no limit of what pays, for MPI has nothing to compare it with.
-    pub fn most_bytes_exact(&self, collective: Collective) -> usize {
+    /// The longest exact or quantized sum that may be folded: no limit of what pays, for MPI has nothing to compare
+    /// it with.
+    pub fn most_bytes_asked(&self, collective: Collective) -> usize {
         if self.limited { self.max_bytes[collective as usize] } else { usize::MAX }
-    }
-
-    /// How a sum of so many bytes is quantized, if it is.
-    pub fn quantizes(&self, collective: Collective, bytes: usize) -> Option<Quantize> {
-        let is_short = |quantize: &Quantize| bytes < quantize.min;
-        let limit = if self.limited { self.max_bytes[collective as usize] } else { usize::MAX };
-        let may = collective == Collective::Allreduce && bytes <= limit;
-        self.quantize.filter(|quantize| may && !is_short(quantize))
     }
 
     /// The longest message of a collective that may be folded.

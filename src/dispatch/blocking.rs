@@ -12,11 +12,12 @@ use crate::codec::{SUCCESS, prepare, told};
 use crate::comm::{Folding, complete, fold_words};
 use crate::plan::{fit, instead_of_shards, plan};
 use crate::route::{ClassId, Reason, Step, Way, router};
+use crate::stats;
 use crate::wire::Algorithm;
 
 /// # Safety
 /// *Arguments* and *buffers* of the [program](crate::mpi).
-pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Passed> {
+pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), Passed> {
     let Judged { process, running, config, call, admitted, communicator, .. } = &judged;
     let (mpi, context) = (&process.mpi, process.context(running));
     let comm = mpi.abi.handle(call.comm);
@@ -31,13 +32,13 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Passed> {
         return unsafe { run(Judged { communicator, ..judged }) };
     }
     // SAFETY: buffers of the program's.
-    if let Some(outcome) = unsafe { quantized::sum(&judged, &context, folding) } {
+    if let Some(outcome) = unsafe { quantized::sum(&judged, &context, &mut folding.group) } {
         drop(guard);
         let code = told(mpi, outcome);
         if code != SUCCESS {
             mpi.handle_error(comm, code);
         }
-        return Ok(code);
+        return Ok((code, stats::Way::Quantized));
     }
     if admitted.quantized.is_some() && admitted.bytes > admitted.most {
         return Err(Reason::TooLarge.into());
@@ -78,7 +79,7 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<c_int, Passed> {
     if code != SUCCESS {
         mpi.handle_error(comm, code);
     }
-    Ok(code)
+    Ok((code, stats::Way::Folded))
 }
 
 /// Which way a call goes that fits and whose ways are compared; if it is time to, the ranks add up first

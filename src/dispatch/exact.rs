@@ -11,10 +11,10 @@ use super::{Passed, attempt};
 use crate::bindings::FB_OP_SUM;
 use crate::call::{Call, Collective, Form, Message};
 use crate::codec::{SUCCESS, sum_exactly};
-use crate::config::Sum;
+use crate::config::{Quantize, Sum};
 use crate::mpi::Mpi;
 use crate::mpi::types::{Op, Shape};
-use crate::plan::MOST_IMAGE;
+use crate::plan::{MOST_IMAGE, mine};
 use crate::process::Process;
 use crate::route::eligibility::{By, who};
 use crate::route::{Ends, Left, Reason, judge};
@@ -23,7 +23,7 @@ use crate::stats::Way;
 /// Most bytes that a rank holds of everyone's numbers, of a sum that is left to the MPI.
 const HELD: usize = 1 << 20;
 
-/// A sum, to its end; `None` if the call is none, or the MPI's to refuse.
+/// A sum, to its end, unless it is to be quantized; `None` if the call is none, or the MPI's to refuse.
 ///
 /// # Safety
 /// *Arguments* and *buffers* of the [program](crate::mpi).
@@ -32,6 +32,7 @@ pub(super) unsafe fn sum(
     process: &'static Process,
     form: Form,
     call: &Call,
+    quantize: Option<Quantize>,
     seen: &mut Message,
 ) -> Option<(c_int, Way)> {
     if form != Form::Blocking {
@@ -41,11 +42,11 @@ pub(super) unsafe fn sum(
     let mpi = &process.mpi;
     let communicator = process.communicator(mpi.abi.handle(call.comm))?;
     let place = (communicator.rank, communicator.size);
-    if is_quantized(process, call, shape) {
+    if let Some(quantize) = quantize.filter(|_| call.collective.is_quantized()) {
         // SAFETY: the program's arguments and buffers.
-        match unsafe { attempt(process, form, call, std::ptr::null_mut(), seen) } {
-            Ok(code) => return Some((code, Way::Folded)),
-            // As all ranks do: some number is none, say.
+        match unsafe { attempt(process, form, call, Some(quantize), std::ptr::null_mut(), seen) } {
+            Ok(ended) => return Some(ended),
+            // As all ranks do: some number is none, say. Else it is quantized, or exact as a whole.
             Err(Passed::Left(Left::All(_))) => {}
             Err(_) => return None,
         }
@@ -54,18 +55,17 @@ pub(super) unsafe fn sum(
     for piece in pieces(call, shape, place.1)? {
         let part = &part_of(call, mpi, &piece, shape);
         // SAFETY: part of the program's buffers, or all.
-        let code =
-            match unsafe { attempt(process, Form::Blocking, part, std::ptr::null_mut(), seen) } {
-                Ok(code) => code,
-                Err(Passed::Left(Left::All(reason))) if may_be_left(reason) => {
-                    way = Way::Left(reason);
-                    // SAFETY: arguments of the program's.
-                    let ends = unsafe { judge(mpi, part, Some(shape), place) }.ok()?;
-                    // SAFETY: they are right, and buffers of the program's.
-                    unsafe { by_mpi(mpi, part, &ends, element) }
-                }
-                Err(_) => return None,
-            };
+        let code = match unsafe { attempt(process, form, part, None, std::ptr::null_mut(), seen) } {
+            Ok((code, _)) => code,
+            Err(Passed::Left(Left::All(reason))) if may_be_left(reason) => {
+                way = Way::Left(reason);
+                // SAFETY: arguments of the program's.
+                let ends = unsafe { judge(mpi, part, Some(shape), place) }.ok()?;
+                // SAFETY: they are right, and buffers of the program's.
+                unsafe { by_mpi(mpi, part, &ends, element) }
+            }
+            Err(_) => return None,
+        };
         bytes += seen.bytes;
         if code != SUCCESS {
             return Some((code, way));
@@ -104,13 +104,6 @@ pub(super) fn warn_of(process: &Process, call: &Call, reason: Reason) {
     log::warn!(
         "FOLDBACK_SUM=exact: a sum is not exact, since it was left to MPI: {name}, {reason}"
     );
-}
-
-/// Whether the program asks for this one to be quantized, in place of exact.
-fn is_quantized(process: &Process, call: &Call, shape: Shape) -> bool {
-    let bytes = usize::try_from(call.recv.count).unwrap_or(0).saturating_mul(shape.size);
-    let config = process.config.as_ref().ok();
-    config.is_some_and(|config| config.shared.quantizes(call.collective, bytes).is_some())
 }
 
 /// Whether a call that is not folded for this reason has a sum that can be made here.
@@ -158,12 +151,8 @@ fn part_of(call: &Call, mpi: &Mpi, piece: &Range<usize>, shape: Shape) -> Call {
 unsafe fn by_mpi(mpi: &Mpi, call: &Call, ends: &Ends, element: u8) -> c_int {
     let Some(brings) = ends.brings else { return SUCCESS };
     let (width, ranks) = (brings.shape.size, ends.ranks);
-    let (mine, below) = match call.collective {
-        Collective::Reduce_scatter | Collective::Reduce_scatter_block => {
-            let count = |rank| ends.parts.of(rank).1;
-            let before: usize = (0..ends.rank).map(count).sum();
-            (before..before + count(ends.rank), ranks)
-        }
+    let (own, below) = match call.collective {
+        Collective::Reduce_scatter | Collective::Reduce_scatter_block => (mine(ends, 1), ranks),
         Collective::Scan => (0..brings.count, ends.rank + 1),
         Collective::Exscan => (0..brings.count, ends.rank),
         _ => (0..brings.count, ranks),
@@ -181,9 +170,9 @@ unsafe fn by_mpi(mpi: &Mpi, call: &Call, ends: &Ends, element: u8) -> c_int {
             if code != SUCCESS {
                 return code;
             }
-            let (first, last) = (start.max(mine.start), end.min(mine.end));
+            let (first, last) = (start.max(own.start), end.min(own.end));
             let Some(gets) = ends.gets.filter(|_| first < last && below > 0) else { continue };
-            let to = gets.data.wrapping_byte_add((first - mine.start) * width);
+            let to = gets.data.wrapping_byte_add((first - own.start) * width);
             let into = std::slice::from_raw_parts_mut(to.cast(), (last - first) * width);
             let cut = (first - start) * width..(last - start) * width;
             let parts = all.chunks_exact(bytes).take(below).map(|part| &part[cut.clone()]);

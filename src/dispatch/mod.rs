@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::call::{Call, Form, Message};
 use crate::comm::Communicator;
-use crate::config::Config;
+use crate::config::{Config, Quantize};
 use crate::engine::Job;
 use crate::group::Group;
 use crate::plan::Case;
@@ -39,12 +39,13 @@ pub unsafe fn collective(
     request: *mut c_void,
 ) -> Result<c_int, Option<Box<Stopwatch>>> {
     let mut seen = Message::default();
+    let quantize = process.config.as_ref().ok().and_then(|config| config.shared.quantize);
     // SAFETY: as demanded of this function.
     let ended = unsafe {
-        match exact::are_wanted(process).then(|| exact::sum(process, form, call, &mut seen)) {
+        let exact = || exact::sum(process, form, call, quantize, &mut seen);
+        match exact::are_wanted(process).then(exact) {
             Some(Some(ended)) => Ok(ended),
-            _ => attempt(process, form, call, request, &mut seen)
-                .map(|code| (code, stats::Way::Folded)),
+            _ => attempt(process, form, call, quantize, request, &mut seen),
         }
     };
     let (result, way) = match ended {
@@ -108,12 +109,13 @@ unsafe fn attempt(
     process: &'static Process,
     form: Form,
     call: &Call,
+    quantize: Option<Quantize>,
     request: *mut c_void,
     seen: &mut Message,
-) -> Result<c_int, Passed> {
+) -> Result<(c_int, stats::Way), Passed> {
     let config = process.config.as_ref().map_err(|_| Reason::NoGroup)?;
     let running = process.running().ok_or(Reason::Off)?;
-    let admitted = admit(&process.mpi, config, form, call, seen)?;
+    let admitted = admit(&process.mpi, config, quantize, form, call, seen)?;
     // The real MPI may go from one of its exported functions to another: from Fortran to C, say.
     if admitted.measured && stopwatch::is_running() {
         return Err(Passed::Nested);
@@ -128,8 +130,10 @@ unsafe fn attempt(
         let judged = Judged { process, running, config, call, admitted, ends, communicator };
         match form {
             Form::Blocking => blocking::run(judged),
-            Form::Nonblocking => Ok(nonblocking::start(judged, request)?),
-            Form::Persistent => Ok(persistent::initialise(judged, *seen, request)?),
+            Form::Nonblocking => Ok((nonblocking::start(judged, request)?, stats::Way::Folded)),
+            Form::Persistent => {
+                Ok((persistent::initialise(judged, *seen, request)?, stats::Way::Folded))
+            }
         }
     }
 }

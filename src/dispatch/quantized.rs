@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Judged, usual_algorithm};
 use crate::bindings::{FB_OP_MAX, FB_OP_SUM, FB_TYPE_U16};
-use crate::comm::{Folding, complete};
+use crate::call::Collective;
+use crate::comm::complete;
 use crate::engine::{Job, Pattern};
 use crate::group::Group;
 use crate::leaf::fold::F32;
 use crate::leaf::quantize::{Quantizer, Room, Rounding, Width};
+use crate::plan::mine;
 use crate::setup::Context;
 use crate::wire::Mismatch;
 
@@ -21,10 +23,15 @@ use crate::wire::Mismatch;
 pub(super) unsafe fn sum(
     judged: &Judged<'_>,
     context: &Context<'_>,
-    folding: &mut Folding,
+    group: &mut Group,
 ) -> Option<Result<(), Mismatch>> {
-    let Judged { admitted, ends, .. } = judged;
+    let Judged { config, call, admitted, ends, communicator, .. } = judged;
     let (quantize, element) = admitted.quantized?;
+    let brings = ends.brings?;
+    let bytes = brings.bytes();
+    if bytes < quantize.min || bytes > config.shared.most_bytes_asked(call.collective) {
+        return None;
+    }
     let Some(quantizer) = Quantizer::new(element, quantize.width, quantize.block, ends.ranks)
     else {
         if ends.rank == 0 {
@@ -32,32 +39,32 @@ pub(super) unsafe fn sum(
         }
         return None;
     };
-    let (brings, gets) = (ends.brings?, ends.gets?);
     // A complex number is two.
-    let count = brings.bytes() / if element == F32 { 4 } else { 8 };
-    let lanes = count * quantize.width.bytes();
-    let Folding { group, scratch, .. } = folding;
+    let size = if element == F32 { 4 } else { 8 };
+    let lanes = bytes / size * quantize.width.bytes();
     if lanes > group.engine.place.most_bytes {
         return None;
     }
     // SAFETY: elements of the program's, contiguous as predefined types are.
-    let numbers = unsafe { std::slice::from_raw_parts(brings.data.cast(), brings.bytes()) };
-    let room = scratch.room(&quantizer, brings.bytes(), quantize.error_feedback);
+    let numbers = unsafe { std::slice::from_raw_parts(brings.data.cast(), bytes) };
+    let mut scratch = communicator.scratch();
+    let room = scratch.room(&quantizer, bytes, quantize.error_feedback);
     let Room { exponents, integers, mut carried, number } = room;
     if let Some((fed, left_out)) = &mut carried {
         quantizer.add(numbers, left_out, fed);
     }
     let brought = carried.as_ref().map_or(numbers, |(fed, _)| fed.as_slice());
     quantizer.exponents(brought, exponents);
+    // Also what one rank alone gets: by shards each host receives as much as it sends, and by a fold to the root that
+    // has everyone's.
     let fold = |group: &mut Group, op, element, data: *mut u8, bytes| {
         let job = Job { pattern: Pattern::FoldToAll, op, element, bytes, send: data, recv: data };
         let by = usual_algorithm(judged.config, group, &job);
         // SAFETY: memory of as many bytes, that stays until it is over.
         unsafe { complete(context, group, job, by) }
     };
-    let data = exponents.as_mut_ptr().cast();
-    let bytes = size_of_val(exponents);
-    let mut outcome = fold(group, FB_OP_MAX as u8, FB_TYPE_U16 as u8, data, bytes);
+    let (data, length) = (exponents.as_mut_ptr().cast(), size_of_val(exponents));
+    let mut outcome = fold(group, FB_OP_MAX as u8, FB_TYPE_U16 as u8, data, length);
     if outcome.is_ok() && exponents.contains(&quantizer.special()) {
         return None;
     }
@@ -73,10 +80,16 @@ pub(super) unsafe fn sum(
         }
         let element = quantize.width.element();
         outcome = fold(group, FB_OP_SUM as u8, element, integers.as_mut_ptr(), lanes);
-        if outcome.is_ok() {
+        if let (Ok(()), Some(gets)) = (outcome, ends.gets) {
+            let own = match call.collective {
+                Collective::Reduce_scatter | Collective::Reduce_scatter_block => {
+                    mine(ends, brings.shape.size)
+                }
+                _ => 0..bytes,
+            };
             // SAFETY: room for as many elements; what was read from there has been.
-            let into = unsafe { std::slice::from_raw_parts_mut(gets.data.cast(), brings.bytes()) };
-            quantizer.dequantize(integers, exponents, into);
+            let into = unsafe { std::slice::from_raw_parts_mut(gets.data.cast(), own.len()) };
+            quantizer.dequantize(integers, exponents, own.start / size, into);
         }
     }
     Some(outcome)

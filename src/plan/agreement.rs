@@ -323,13 +323,15 @@ fn mpi_refuses(passed: &Passed, rank: usize, ranks: usize) -> bool {
 type Verdict = Result<(Admitted, Ends, Fit), Left>;
 
 /// What all ranks must have in common of it.
-fn common(verdict: &Verdict) -> Result<(bool, &Fit), Left> {
-    verdict.as_ref().map(|(admitted, _, fit)| (admitted.measured, fit)).map_err(|left| *left)
+fn common(verdict: &Verdict) -> Result<(bool, bool, &Fit), Left> {
+    let (admitted, _, fit) = verdict.as_ref().map_err(|left| *left)?;
+    Ok((admitted.measured, admitted.quantized.is_some(), fit))
 }
 
 fn verdict(config: &Config, form: Form, passed: &Passed, place: &mut Place) -> Verdict {
     let (model, call) = (Model { rank: place.rank }, passed.call());
-    let admitted = admit(&model, config, form, &call, &mut Message::default())?;
+    let admitted =
+        admit(&model, config, config.shared.quantize, form, &call, &mut Message::default())?;
     let position = (place.rank, place.layout.ranks());
     // SAFETY: the arrays have an element for each rank; nothing else is looked at.
     let ends = unsafe { judge(&model, &call, admitted.shape(), position)? };
@@ -454,12 +456,14 @@ fn check_all(config: &Config, form: Form, layout: &Layout) -> (u32, u32) {
 fn one_wrong_rank_parts_no_others() {
     let mut config = Config::default();
     let (mut checked, mut refused) = (0, 0);
-    for (form, policy, sum) in [
-        (Form::Blocking, Policy::Auto, Sum::Auto),
-        (Form::Blocking, Policy::Fold, Sum::Exact),
-        (Form::Nonblocking, Policy::Fold, Sum::RankOrder),
+    let int16 = "int16,min=0".parse().ok();
+    for (form, policy, sum, quantize) in [
+        (Form::Blocking, Policy::Auto, Sum::Auto, None),
+        (Form::Blocking, Policy::Fold, Sum::Exact, int16),
+        (Form::Nonblocking, Policy::Fold, Sum::RankOrder, int16),
     ] {
         (config.shared.policy, config.shared.sum) = (policy, sum);
+        config.shared.quantize = quantize;
         for layout in [2, 3, 5].into_iter().flat_map(layouts) {
             let (some, alone) = check_all(&config, form, &layout);
             (checked, refused) = (checked + some, refused + alone);

@@ -28,6 +28,7 @@ use crate::topology::Place;
 
 pub use finish::{Deposits, Finish, Piece};
 pub use fitting::{Fit, MOST_IMAGE};
+pub use reduce_scatter::mine;
 pub use reducing::instead_of_shards;
 
 /// A call whose arguments are right.

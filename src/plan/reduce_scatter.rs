@@ -42,7 +42,7 @@ pub fn plan(case: Case<'_>, fit: Fit) -> Plan {
 }
 
 /// Which bytes of all parts are this rank's, of elements of `element` bytes.
-fn mine(ends: &Ends, element: usize) -> Range<usize> {
+pub fn mine(ends: &Ends, element: usize) -> Range<usize> {
     let count = |rank| ends.parts.of(rank).1 * element;
     let before = (0..ends.rank).map(count).sum();
     before..before + count(ends.rank)

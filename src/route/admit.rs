@@ -29,13 +29,15 @@ impl Admitted {
     }
 }
 
-/// Looks at a call without its group. What is seen of it goes to `seen`, also if it is the real MPI's.
+/// Looks at a call without its group; `quantize` is how sums on its communicator are quantized. What is seen of it
+/// goes to `seen`, also if it is the real MPI's.
 ///
 /// # Errors
 /// It is the real MPI's.
 pub fn admit(
     mpi: &impl Facts,
     config: &Config,
+    quantize: Option<Quantize>,
     form: Form,
     call: &Call,
     seen: &mut Message,
@@ -48,19 +50,17 @@ pub fn admit(
     let most = config.shared.most_bytes(call.collective, measured);
     let folded = |count, seen: &mut Message| -> Result<Admitted, Left> {
         let most_of = |by, measured| match by {
-            By::Exact { always: true, .. } => config.shared.most_bytes_exact(call.collective),
+            By::Exact { always: true, .. } => config.shared.most_bytes_asked(call.collective),
             _ => config.shared.most_bytes(call.collective, measured),
         };
-        let quantized = |by: By, bytes| {
-            let element = by.reals().filter(|_| form == Form::Blocking)?;
-            Some((config.shared.quantizes(call.collective, bytes)?, element))
-        };
-        let most = |by, bytes| match quantized(by, bytes) {
+        let may_be = form == Form::Blocking && call.collective.is_quantized();
+        let quantized = |by: By| Some((quantize.filter(|_| may_be)?, by.reals()?));
+        let most = |by: By| match quantized(by) {
             Some(_) => usize::MAX,
             None => most_of(by, measured),
         };
         let fold = reduction(mpi, form, call, count, (config.shared.sum, &most), seen)?;
-        let quantized = quantized(fold.by, fold.bytes);
+        let quantized = quantized(fold.by);
         let measured = measured && fold.by.is_as_exact_as_mpi();
         let most = most_of(fold.by, measured);
         let bytes = bounded(fold.bytes, if quantized.is_some() { usize::MAX } else { most })?;
@@ -119,7 +119,7 @@ fn reduction(
     form: Form,
     call: &Call,
     count: i64,
-    (sum, most): (Sum, &impl Fn(By, usize) -> usize),
+    (sum, most): (Sum, &impl Fn(By) -> usize),
     seen: &mut Message,
 ) -> Result<Reduction, Left> {
     if count <= 0 {
@@ -140,7 +140,7 @@ fn reduction(
     }
     let bytes = size(count, by.bytes(shape))?;
     seen.bytes = bytes as u64;
-    let bounded = bounded(bytes, most(by, bytes));
+    let bounded = bounded(bytes, most(by));
     // Every MPI takes all ops that the standard has for these.
     let integer =
         |class| matches!(class, Class::CInteger | Class::Integer | Class::Byte | Class::Pair);

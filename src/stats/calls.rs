@@ -12,6 +12,8 @@ use crate::route::Reason;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Folded,
+    /// Likewise, quantized.
+    Quantized,
     /// To MPI, for a reason that all ranks share.
     Left(Reason),
     /// To MPI, which is to refuse the arguments of this rank.
@@ -25,23 +27,25 @@ impl Way {
     fn number(self) -> usize {
         match self {
             Self::Folded => 0,
-            Self::Left(reason) => reason as usize + 1,
-            Self::Refused => Reason::ALL.len() + 1,
+            Self::Quantized => 1,
+            Self::Refused => 2,
+            Self::Left(reason) => reason as usize + 3,
         }
     }
 
     fn of(number: usize) -> Option<Self> {
-        match number.checked_sub(1) {
-            None => Some(Self::Folded),
-            Some(index) if index == Reason::ALL.len() => Some(Self::Refused),
-            Some(index) => Reason::ALL.get(index).map(|reason| Self::Left(*reason)),
+        match number {
+            0 => Some(Self::Folded),
+            1 => Some(Self::Quantized),
+            2 => Some(Self::Refused),
+            _ => Reason::ALL.get(number - 3).map(|reason| Self::Left(*reason)),
         }
     }
 
     /// Why it went to MPI.
     fn reason(self) -> Option<&'static str> {
         match self {
-            Self::Folded => None,
+            Self::Folded | Self::Quantized => None,
             Self::Left(reason) => Some(reason.text()),
             Self::Refused => Some(Self::REFUSED),
         }
@@ -181,6 +185,7 @@ impl Slot {
             form: kind.form,
             route: if reason.is_none() { Route::Fold } else { Route::Mpi },
             reason: reason.map(str::to_owned),
+            quantized: kind.way == Way::Quantized,
             datatype: type_name(kind.datatype),
             op: op_name(kind.op),
             up_to_bytes: 1u64.checked_shl(u32::from(kind.size).wrapping_sub(1)).unwrap_or(0),
@@ -226,6 +231,9 @@ pub struct CallLine {
     pub route: Route,
     /// Why they were left to MPI, if they were.
     pub reason: Option<String>,
+    /// They were folded as integers of fewer bits (docs/quantization.md).
+    #[serde(default)]
+    pub quantized: bool,
     /// Their datatype; `None` if the reason was found before it was looked at.
     pub datatype: Option<String>,
     /// The op of reductions.
@@ -242,8 +250,8 @@ impl CallLine {
     /// Whether calls of both are of one kind.
     pub fn is_like(&self, other: &Self) -> bool {
         let kind = |line: &Self| (line.collective, line.form, line.up_to_bytes);
-        (kind(self), &self.reason, &self.datatype, &self.op)
-            == (kind(other), &other.reason, &other.datatype, &other.op)
+        (kind(self), &self.reason, self.quantized, &self.datatype, &self.op)
+            == (kind(other), &other.reason, other.quantized, &other.datatype, &other.op)
     }
 }
 
@@ -257,7 +265,7 @@ mod tests {
         for &collective in Collective::ALL {
             for form in Form::ALL {
                 let reasons = Reason::ALL.iter().map(|reason| Way::Left(*reason));
-                for way in reasons.chain([Way::Folded, Way::Refused]) {
+                for way in reasons.chain([Way::Folded, Way::Quantized, Way::Refused]) {
                     for (datatype, op, size) in
                         [(0, 0, 0), (Message::OWN, Message::OWN, 63), (7, 1, 4)]
                     {

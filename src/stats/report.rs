@@ -86,7 +86,7 @@ impl Job {
                 or_dash(&line.op),
                 line.size(),
                 grouped(line.calls),
-                line.reason.as_ref().map_or("folded".into(), |reason| format!("MPI: {reason}")),
+                line.way(),
             ]);
         }
         text.push_str(&table(&rows, &[4, 5]));
@@ -135,6 +135,15 @@ impl Job {
 }
 
 impl CallLine {
+    /// "folded", and how; or why it was left to MPI.
+    fn way(&self) -> String {
+        match &self.reason {
+            Some(reason) => format!("MPI: {reason}"),
+            None if self.quantized => "folded, quantized".into(),
+            None => "folded".into(),
+        }
+    }
+
     /// "8 B", if that is the size of all calls; else "up to 64 KiB".
     fn size(&self) -> String {
         if self.bytes == 0 {
@@ -204,6 +213,7 @@ mod tests {
             form,
             route: if reason.is_none() { Route::Fold } else { Route::Mpi },
             reason: reason.map(str::to_owned),
+            quantized: false,
             datatype: Some("MPI_DOUBLE".into()),
             op: Some("MPI_SUM".into()),
             up_to_bytes,
@@ -263,6 +273,9 @@ mod tests {
         let rows = [["way", "calls"], ["µ", "1,000"]].map(|row| row.map(str::to_owned).to_vec());
         assert_eq!(table(&rows, &[1]), "way  calls\nµ    1,000\n");
         assert_eq!(table(&rows, &[]), "way  calls\nµ    1,000\n");
-        assert!(job(vec![line(None, Form::Blocking, 8, 5)]).tables().contains("MPI_SUM"));
+        let mut quantized = line(None, Form::Blocking, 8, 5);
+        quantized.quantized = true;
+        let tables = job(vec![quantized]).tables();
+        assert!(tables.contains("MPI_SUM") && tables.contains("folded, quantized"));
     }
 }

@@ -364,6 +364,14 @@ impl Outcome {
             .sum()
     }
 
+    /// Calls of a collective that were quantized.
+    pub fn quantized(&self, collective: &str) -> u64 {
+        self.lines()
+            .filter(|line| line["collective"] == collective && line["quantized"] == true)
+            .map(|line| line["calls"].as_u64().unwrap())
+            .sum()
+    }
+
     /// Calls of all collectives, those that went one way, or all.
     pub fn all_calls(&self, route: Option<&str>) -> u64 {
         let lines = self.lines().filter(|line| route.is_none_or(|route| line["route"] == route));

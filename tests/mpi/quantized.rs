@@ -7,6 +7,8 @@ fn job(mpi: Mpi, hosts: u32, quantize: &str) -> Job {
     Job::new(mpi, hosts).env("FOLDBACK_QUANTIZE", quantize).env("FOLDBACK_MAX_BYTES", "")
 }
 
+const COLLECTIVES: [&str; 4] = ["Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block"];
+
 /// How many numbers are not the nearest to their sum.
 fn off(outcome: &Outcome, calls: u32) -> u64 {
     let said = outcome.stdout.split(&format!("quantized: {calls} calls ok, ")).nth(1);
@@ -32,10 +34,13 @@ fn sums_are_as_close_as_is_said() {
         let job = job(mpi, hosts, quantize).ranks_per_host(ranks);
         let outcome = job.run("quantized", &[&["--calls", "100"], &arguments[..]].concat());
         assert!(off(&outcome, 100) > 0, "nothing was quantized");
-        outcome.assert_folded(&["Allreduce"]);
+        outcome.assert_folded(&COLLECTIVES);
         // Only what is not finite, and long.
-        let left = outcome.calls("Allreduce", "mpi");
-        assert!(left == outcome.calls_for("too large") && left < 20 * u64::from(hosts * ranks));
+        let left: u64 = COLLECTIVES.iter().map(|name| outcome.calls(name, "mpi")).sum();
+        assert!(left == outcome.calls_for("too large") && left < 40 * u64::from(hosts * ranks));
+        for name in COLLECTIVES {
+            assert!(outcome.quantized(name) > 0, "no {name} was quantized: {:#}", outcome.stats);
+        }
     }
 }
 
@@ -94,6 +99,10 @@ fn errors_are_carried_over() {
         assert!(off(&outcome, 40) > 0, "nothing was quantized");
         outcome.assert_folded(&["Allreduce"]);
     }
+    // On other communicators, whose groups were those of communicators before, nothing is.
+    let arguments = ["--calls", "40", "--times", "3", "--bits", "8", "--halves", "4", "--afresh"];
+    let outcome = job(Mpi::Open, 3, "int8,min=0,error_feedback").run("quantized", &arguments);
+    assert!(off(&outcome, 40) > 0, "nothing was quantized");
     // Without it they are: the bound is one that a job can miss.
     let arguments = ["--calls", "40", "--times", "10", "--bits", "8"];
     let said = job(Mpi::Open, 3, "int8,min=0").run_to_failure("quantized", &arguments);

@@ -8,6 +8,8 @@
 mod numbers;
 mod vectors;
 
+use std::iter;
+
 use serde::{Deserialize, Serialize};
 
 use super::fold::{F32, F64};
@@ -132,13 +134,16 @@ impl Quantizer {
         in_the_usual_environment(LeftOut { of: *self, numbers, exponents, integers });
     }
 
-    /// Numbers of sums of integers.
+    /// Numbers of sums of integers: from one on, as many as there is room for.
     ///
-    /// Panics if the lengths differ.
-    pub fn dequantize(&self, sums: &[u8], exponents: &[u16], into: &mut [u8]) {
-        let count = into.len() / self.size();
-        assert!(self.blocks(count) == exponents.len() && sums.len() == count * self.width.bytes());
-        in_the_usual_environment(Numbers { of: *self, sums, exponents, into });
+    /// Panics if there are fewer sums, or not as many exponents as blocks.
+    pub fn dequantize(&self, sums: &[u8], exponents: &[u16], first: usize, into: &mut [u8]) {
+        let (count, width) = (into.len() / self.size(), self.width.bytes());
+        assert!(self.blocks(sums.len() / width) == exponents.len());
+        let sums = &sums[first * width..(first + count) * width];
+        let begun = first % self.block;
+        let exponents = &exponents[first / self.block..];
+        in_the_usual_environment(Numbers { of: *self, sums, exponents, begun, into });
     }
 }
 
@@ -353,6 +358,8 @@ struct Numbers<'a> {
     of: Quantizer,
     sums: &'a [u8],
     exponents: &'a [u16],
+    /// Numbers of the first block that are not asked for.
+    begun: usize,
     into: &'a mut [u8],
 }
 
@@ -362,8 +369,11 @@ impl Numbers<'_> {
         let Quantizer { block, bits, .. } = self.of;
         let (sums, _) = self.sums.as_chunks::<W>();
         let (into, _) = self.into.as_chunks_mut::<S>();
-        let blocks = sums.chunks(block).zip(into.chunks_mut(block)).zip(self.exponents);
-        for ((sums, into), exponent) in blocks {
+        let rest = sums.len().min(block - self.begun);
+        let ((sums, more_sums), (into, more_into)) = (sums.split_at(rest), into.split_at_mut(rest));
+        let sums = iter::once(sums).chain(more_sums.chunks(block));
+        let into = iter::once(into).chain(more_into.chunks_mut(block));
+        for ((sums, into), exponent) in sums.zip(into).zip(self.exponents) {
             let unit = N::unit((*exponent).into(), bits);
             for (sum, number) in sums.iter().zip(into) {
                 *number = N::store(f64::from(L::widen(*sum)) * unit);
@@ -419,7 +429,7 @@ mod tests {
         let lanes: Vec<u8> =
             sums.iter().flat_map(|sum| sum.to_le_bytes()[..width.bytes()].to_vec()).collect();
         let mut into = vec![0xa5; count * quantizer.size()];
-        quantizer.dequantize(&lanes, &exponents, &mut into);
+        quantizer.dequantize(&lanes, &exponents, 0, &mut into);
         Some(into)
     }
 
