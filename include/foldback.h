@@ -8,6 +8,8 @@
 #ifndef FOLDBACK_H
 #define FOLDBACK_H
 
+#include <mpi.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -24,6 +26,28 @@ const char *foldback_version(void);
  to leave the job to MPI (which it logged). The answer is the same on all ranks.
  */
 int foldback_is_active(void);
+
+/*
+ Has sums of floating point on a communicator quantized from now on: `how` is what FOLDBACK_QUANTIZE may
+ be, such as "int16,block=64", or "off"; NULL: as the environment says.
+
+ Collective over `comm`. What is carried from sums before (`,error_feedback`) is forgotten. The same is
+ done by MPI_Comm_set_info and MPI_Comm_dup_with_info with the key "foldback_quantize".
+
+ Returns 0; or, on all ranks alike, 1 if nothing has changed: `how` is nonsense, or not the same on all
+ ranks (a line in the log says so), or `comm` is left to MPI.
+
+ # Safety
+ `comm` is a communicator of the program's MPI, `how` a string or NULL.
+ */
+int foldback_comm_set_quantize(MPI_Comm comm,
+                               const char *how);
+
+/*
+ Forgets, on this rank, what sums on a communicator have left out so far (`,error_feedback`), as where a
+ model is loaded anew.
+ */
+void foldback_comm_clear_error_feedback(MPI_Comm comm);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -37,6 +37,7 @@ do i = 1, 20
 	call absolute(mod(i, ranks))
 	call own_operation(mod(i, ranks))
 	call communicators()
+	call hints()
 	call persistent()
 end do
 if (rank == 0) print '(a)', 'fortran_f08: all ok'
@@ -363,6 +364,28 @@ subroutine communicators()
 		call check(value == members, 'MPI_Allreduce')
 	end do
 	call MPI_Comm_free(half)
+end subroutine
+
+subroutine hints()
+	type(MPI_Info) :: info
+	type(MPI_Comm) :: duplicate
+	real :: mine(50), got(50), want(50)
+	integer :: k
+
+	doing = 'hints'
+	mine = [(real((rank + 1) * k), k = 1, 50)]
+	want = [(real(total(k)), k = 1, 50)]
+	call MPI_Info_create(info)
+	call MPI_Info_set(info, 'foldback_quantize', 'int16,min=0')
+	call MPI_Comm_dup_with_info(MPI_COMM_WORLD, info, duplicate, ierror)
+	call MPI_Allreduce(mine, got, 50, MPI_REAL, MPI_SUM, duplicate)
+	call check(all(abs(got - want) < 1), 'MPI_Comm_dup_with_info')
+	call MPI_Info_set(info, 'foldback_quantize', 'off')
+	call MPI_Comm_set_info(duplicate, info)
+	call MPI_Allreduce(mine, got, 50, MPI_REAL, MPI_SUM, duplicate)
+	call check(all(got == want), 'MPI_Comm_set_info')
+	call MPI_Info_free(info)
+	call MPI_Comm_free(duplicate)
 end subroutine
 
 subroutine persistent()

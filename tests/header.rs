@@ -36,8 +36,10 @@ fn the_header_in_the_repository_is_the_generated_one() {
 #[test]
 fn c_and_cplusplus_compilers_accept_the_header() {
     for language in ["c", "c++"] {
-        let status = Command::new("cc")
+        // Open MPI's old classes for C++ do not stand up to so many warnings.
+        let status = Command::new("mpicc.openmpi")
             .args(["-x", language, "-fsyntax-only", "-Wall", "-Wextra", "-Werror"])
+            .arg("-DOMPI_SKIP_MPICXX")
             .arg(root().join("include/foldback.h"))
             .status()
             .unwrap();
@@ -99,6 +101,8 @@ const OTHERS: &[&str] = &[
     "request_free",
     "start",
     "startall",
+    "comm_set_info",
+    "comm_dup_with_info",
 ];
 
 /// Persistent collectives that are passed on.
@@ -138,6 +142,6 @@ fn is_hook(name: &str) -> bool {
             let lower = rest.to_lowercase();
             function(lower.strip_suffix("_c").unwrap_or(&lower))
         }
-        None => ["foldback_is_active", "foldback_version"].contains(&name),
+        None => include_str!("../include/foldback.h").contains(&format!("{name}(")),
     }
 }

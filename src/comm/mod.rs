@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::bindings::FB_OP_BOR;
-use crate::config::Shared;
+use crate::config::{Quantize, Shared};
 use crate::group::Group;
 use crate::leaf::quantize::Scratch;
 use crate::route::router::Setting;
@@ -79,6 +79,15 @@ impl Folding {
     }
 }
 
+/// How a communicator's sums are quantized, whichever group it has.
+#[derive(Default)]
+pub struct Quantizing {
+    /// What the program has said of this communicator, on all ranks alike, if it has.
+    pub own: Option<Option<Quantize>>,
+    /// What they are made in, and what is carried from one to the next.
+    pub scratch: Scratch,
+}
+
 /// What is known of a communicator.
 pub struct Communicator {
     pub rank: usize,
@@ -94,9 +103,7 @@ pub struct Communicator {
     again: Option<AtomicU32>,
     /// Groups of its persistent collectives.
     pool: Pool,
-    /// Of sums that are quantized: what is carried from one to the next is this communicator's, whichever group it
-    /// has.
-    scratch: Mutex<Scratch>,
+    quantizing: Mutex<Quantizing>,
     /// `None`: not set up (yet).
     folding: Mutex<Option<Box<Folding>>>,
 }
@@ -120,7 +127,7 @@ impl Communicator {
             calls: AtomicU32::new(0),
             again: None,
             pool: Pool::default(),
-            scratch: Mutex::default(),
+            quantizing: Mutex::default(),
             folding: Mutex::new(folding),
         }
     }
@@ -135,9 +142,9 @@ impl Communicator {
         self.folding.try_lock().ok()
     }
 
-    /// What its sums that are quantized are made in; for who has its group.
-    pub fn scratch(&self) -> MutexGuard<'_, Scratch> {
-        self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Of sums that are quantized; to be held no longer than its group is.
+    pub fn quantizing(&self) -> MutexGuard<'_, Quantizing> {
+        self.quantizing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Leaves it to MPI for good, unless that was done before. Returns why.

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use super::family::Families;
 use super::retired::Retired;
 use super::{Communicator, Folding};
-use crate::config::{Config, Transport};
+use crate::config::{Config, Quantize, Transport};
 use crate::mpi::Mpi;
 use crate::mpi::lifetime::Ended;
 use crate::mpi::pmpi::Handle;
@@ -23,6 +24,8 @@ pub struct Communicators {
     pub(super) families: Families,
     /// What jobs before this have measured.
     profile: OnceLock<Profile>,
+    /// Some communicator's sums are quantized in a way of their own.
+    quantize: AtomicBool,
 }
 
 /// By handle, with a hash that costs next to nothing: it is computed at every call.
@@ -92,6 +95,23 @@ impl Communicators {
         communicator
     }
 
+    /// How sums on `comm` are quantized, where that is `usual`.
+    #[inline]
+    pub fn quantize(&self, comm: Handle, usual: Option<Quantize>) -> Option<Quantize> {
+        let own = || self.get(comm)?.quantizing().own;
+        let any = self.quantize.load(Ordering::Relaxed);
+        any.then(own).flatten().unwrap_or(usual)
+    }
+
+    /// Has sums on a communicator quantized in a way of their own, or not; with nothing carried from those before.
+    /// On all ranks alike.
+    pub fn set_quantize(&self, communicator: &Communicator, own: Option<Option<Quantize>>) {
+        self.quantize.store(true, Ordering::Relaxed);
+        let mut quantizing = communicator.quantizing();
+        quantizing.own = own;
+        quantizing.scratch.forget();
+    }
+
     /// One is being freed.
     pub fn forget(&self, comm: Handle) {
         let Some(communicator) = self.write().remove(&comm) else { return };
@@ -125,7 +145,7 @@ impl Communicators {
         let mut new = Communicator::new(place, None, folding);
         new.try_again();
         new.family = old.family.clone();
-        new.scratch = Mutex::new(std::mem::take(&mut *old.scratch()));
+        new.quantizing = Mutex::new(std::mem::take(&mut *old.quantizing()));
         let new = Arc::new(new);
         let old = self.write().insert(comm, Arc::clone(&new));
         if let (Some(old), Some(family)) = (&old, &new.family) {

@@ -28,6 +28,17 @@ pub struct Quantize {
     pub error_feedback: bool,
 }
 
+impl Quantize {
+    /// What stands for one, or for none.
+    pub const FORM: &'static str =
+        "off, or fixed32, int16 or int8, with ,block=N ,min=BYTES ,stochastic ,error_feedback";
+
+    /// How sums are quantized, if they are, by what stands for that; `None`: it is no [`Quantize::FORM`].
+    pub fn read(text: &str) -> Option<Option<Self>> {
+        if text == "off" { Some(None) } else { text.parse().ok().map(Some) }
+    }
+}
+
 impl FromStr for Quantize {
     type Err = ();
 

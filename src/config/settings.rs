@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Config, Policy, Report, Sum, Transport, max_bytes};
+use super::{Config, Policy, Quantize, Report, Sum, Transport, max_bytes};
 use crate::bindings::FB_MAX_WINDOW;
 use crate::wire::Algorithm;
 
@@ -79,10 +79,10 @@ pub const SETTINGS: &[Setting] = &[
         parse: Some(|config, text| one_of(&mut config.shared.sum, text,
             &[("auto", Sum::Auto), ("rank-order", Sum::RankOrder), ("exact", Sum::Exact)])) },
     Setting { name: "FOLDBACK_QUANTIZE", reader: AllRanks, default: "`off`",
-        form: "off, or fixed32, int16 or int8, with ,block=N ,min=BYTES ,stochastic ,error_feedback",
+        form: Quantize::FORM,
         meaning: "`fixed32`, `int16`, `int8`: MPI_SUM of float, double and complex numbers of these, by MPI_Allreduce, MPI_Reduce and MPI_Reduce_scatter(_block) that block, is made of integers of so many bits, with an exponent in common for each block of numbers (`,block=256`), from so many bytes on (`,min=65536`), rounded by chance (`,stochastic=SEED`), with what is left out carried into the next sum (`,error_feedback`): faster, and a little off ([quantization](quantization.md))",
         parse: Some(|config, text| {
-            config.shared.quantize = if text == "off" { None } else { Some(text.parse().ok()?) };
+            config.shared.quantize = Quantize::read(text)?;
             Some(())
         }) },
     Setting { name: "FOLDBACK_SETUP_CALLS", form: "a number of calls", reader: AllRanks, default: "100",

@@ -42,9 +42,9 @@ pub(super) unsafe fn sum(
     let mpi = &process.mpi;
     let communicator = process.communicator(mpi.abi.handle(call.comm))?;
     let place = (communicator.rank, communicator.size);
-    if let Some(quantize) = quantize.filter(|_| call.collective.is_quantized()) {
+    if quantize.is_some() {
         // SAFETY: the program's arguments and buffers.
-        match unsafe { attempt(process, form, call, Some(quantize), std::ptr::null_mut(), seen) } {
+        match unsafe { attempt(process, form, call, quantize, std::ptr::null_mut(), seen) } {
             Ok(ended) => return Some(ended),
             // As all ranks do: some number is none, say. Else it is quantized, or exact as a whole.
             Err(Passed::Left(Left::All(_))) => {}

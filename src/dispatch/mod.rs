@@ -39,7 +39,7 @@ pub unsafe fn collective(
     request: *mut c_void,
 ) -> Result<c_int, Option<Box<Stopwatch>>> {
     let mut seen = Message::default();
-    let quantize = process.config.as_ref().ok().and_then(|config| config.shared.quantize);
+    let quantize = if call.collective.is_quantized() { quantize(process, call) } else { None };
     // SAFETY: as demanded of this function.
     let ended = unsafe {
         let exact = || exact::sum(process, form, call, quantize, &mut seen);
@@ -73,6 +73,13 @@ pub unsafe fn collective(
     }
     process.communicators.retired.reap_now_and_then();
     result
+}
+
+/// How sums on a call's communicator are quantized.
+#[inline]
+fn quantize(process: &Process, call: &Call) -> Option<Quantize> {
+    let usual = process.config.as_ref().ok()?.shared.quantize;
+    process.communicators.quantize(process.mpi.abi.handle(call.comm), usual)
 }
 
 /// A call that is the real MPI's.

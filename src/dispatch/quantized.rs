@@ -47,8 +47,8 @@ pub(super) unsafe fn sum(
     }
     // SAFETY: elements of the program's, contiguous as predefined types are.
     let numbers = unsafe { std::slice::from_raw_parts(brings.data.cast(), bytes) };
-    let mut scratch = communicator.scratch();
-    let room = scratch.room(&quantizer, bytes, quantize.error_feedback);
+    let mut quantizing = communicator.quantizing();
+    let room = quantizing.scratch.room(&quantizer, bytes, quantize.error_feedback);
     let Room { exponents, integers, mut carried, number } = room;
     if let Some((fed, left_out)) = &mut carried {
         quantizer.add(numbers, left_out, fed);
@@ -113,7 +113,7 @@ fn warn_of(width: Width, ranks: usize) {
     if !TOLD.swap(true, Ordering::Relaxed) {
         let bits = 8 * width.bytes();
         log::warn!(
-            "FOLDBACK_QUANTIZE: {bits} bits cannot hold a sum of {ranks} ranks, so it is not quantized"
+            "quantization: {bits} bits cannot hold a sum of {ranks} ranks, so it is not quantized"
         );
     }
 }

@@ -38,6 +38,8 @@ pub struct Abi {
     pub band: Handle,
     /// `MPI_DATATYPE_NULL`.
     pub datatype_null: Handle,
+    /// `MPI_INFO_NULL`.
+    pub info_null: Handle,
     /// `MPI_REQUEST_NULL`.
     pub request_null: Handle,
     /// `MPI_IN_PLACE`.
@@ -92,6 +94,7 @@ impl Abi {
             word: object(c"ompi_mpi_uint64_t")?,
             band: object(c"ompi_mpi_op_band")?,
             datatype_null: object(c"ompi_mpi_datatype_null")?,
+            info_null: object(c"ompi_mpi_info_null")?,
             request_null: object(c"ompi_request_null")?,
             in_place: 1,
             status_ignore: 0,
@@ -116,6 +119,7 @@ impl Abi {
             word: 0x4c00_083e,
             band: 0x5800_0006,
             datatype_null: 0x0c00_0000,
+            info_null: 0x1c00_0000,
             request_null: 0x2c00_0000,
             in_place: usize::MAX,
             status_ignore: 1,
@@ -140,6 +144,7 @@ impl Abi {
             word: 0x259,
             band: 0x28,
             datatype_null: 0x200,
+            info_null: 0x130,
             request_null: 0x180,
             in_place: 1,
             status_ignore: 0,
@@ -187,7 +192,16 @@ impl Abi {
         raw & self.handle_mask
     }
 
-    /// Request `index` of an array of the program's: handles are 4 bytes wide in MPICH's ABI, else 8.
+    /// A handle of the program's: they are 4 bytes wide in MPICH's ABI, else 8.
+    ///
+    /// # Safety
+    /// There is one.
+    pub unsafe fn handle_at(&self, handle: *const c_void) -> Handle {
+        // SAFETY: of the width of this MPI's handles.
+        unsafe { self.request_at(handle, 0) as Handle }
+    }
+
+    /// Request `index` of an array of the program's.
     ///
     /// # Safety
     /// The array has an element `index`.

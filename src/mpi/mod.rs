@@ -18,7 +18,7 @@ pub mod pmpi;
 pub mod reduce;
 pub mod types;
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use abi::Abi;
@@ -230,6 +230,24 @@ impl Mpi {
                 self.abi.status_ignore as *mut c_void,
             );
         }
+    }
+
+    /// The value that an info object has for a key, of up to 255 bytes; `None`: it has none.
+    pub fn info(&self, info: Handle, key: &CStr) -> Option<String> {
+        const LONGEST: usize = 255;
+        type InfoGet =
+            unsafe extern "C" fn(Handle, *const c_char, c_int, *mut c_char, *mut c_int) -> c_int;
+        static INFO_GET: Optional<InfoGet> =
+            // SAFETY: the type that the standard gives it.
+            unsafe { Optional::new(c"PMPI_Info_get") };
+        let get = INFO_GET.get().filter(|_| info != self.abi.info_null)?;
+        let (mut value, mut flag): (_, c_int) = ([0u8; LONGEST + 1], 0);
+        // SAFETY: the program's info object; room for the longest value that is asked for, and its zero.
+        let code = unsafe {
+            get(info, key.as_ptr(), LONGEST as c_int, value.as_mut_ptr().cast(), &raw mut flag)
+        };
+        let value = CStr::from_bytes_until_nul(&value).ok().filter(|_| code == 0 && flag != 0)?;
+        Some(value.to_string_lossy().into_owned())
     }
 
     /// The bits that all ranks of `comm` have in their words; `None` if the MPI failed. Collective.

@@ -77,6 +77,8 @@ pmpi! {
         c"PMPI_Group_translate_ranks"(Handle, c_int, *const c_int, Handle, *mut c_int);
     group_free = c"PMPI_Group_free"(Out);
     comm_dup = c"PMPI_Comm_dup"(Handle, Out);
+    comm_set_info = c"PMPI_Comm_set_info"(Handle, Handle);
+    comm_dup_with_info = c"PMPI_Comm_dup_with_info"(Handle, Handle, Out);
     comm_set_errhandler = c"PMPI_Comm_set_errhandler"(Handle, Handle);
     comm_call_errhandler = c"PMPI_Comm_call_errhandler"(Handle, c_int);
     comm_create_keyval = c"PMPI_Comm_create_keyval"(CopyFn, DeleteFn, *mut c_int, *mut c_void);

@@ -8,6 +8,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
+use super::hints::{MPI_Comm_dup_with_info, MPI_Comm_set_info};
 use super::lifecycle::started;
 use super::symbol;
 use super::waits::{busy, nudge, wait_by_tests};
@@ -36,7 +37,9 @@ struct Converters {
     comm: FromFortran,
     datatype: FromFortran,
     op: FromFortran,
+    info: FromFortran,
     request: FromFortran,
+    comm_to: unsafe extern "C" fn(Handle) -> c_int,
     request_to: unsafe extern "C" fn(Handle) -> c_int,
 }
 
@@ -72,13 +75,18 @@ impl Fortran {
                     // SAFETY: the type that the standard gives these functions.
                     unsafe { Optional::<FromFortran>::new(symbol) }.get()
                 };
-                // SAFETY: the type that the standard gives it.
-                let request_to = unsafe { Optional::new(c"PMPI_Request_c2f") }.get()?;
+                // SAFETY: the type that the standard gives them.
+                let (request_to, comm_to) = unsafe {
+                    let comm_to = Optional::new(c"PMPI_Comm_c2f").get()?;
+                    (Optional::new(c"PMPI_Request_c2f").get()?, comm_to)
+                };
                 Some(Converters {
                     comm: from(c"PMPI_Comm_f2c")?,
                     datatype: from(c"PMPI_Type_f2c")?,
                     op: from(c"PMPI_Op_f2c")?,
+                    info: from(c"PMPI_Info_f2c")?,
                     request: from(c"PMPI_Request_f2c")?,
+                    comm_to,
                     request_to,
                 })
             }
@@ -110,6 +118,19 @@ impl Fortran {
 
     fn request(&self, handle: c_int) -> u64 {
         self.convert(handle, |converters| converters.request) as u64
+    }
+
+    fn info(&self, handle: c_int) -> Handle {
+        self.convert(handle, |converters| converters.info)
+    }
+
+    /// A communicator that C has made.
+    fn comm_to(&self, comm: u64) -> c_int {
+        match &self.convert {
+            // SAFETY: a live communicator.
+            Some(converters) => unsafe { (converters.comm_to)(comm as Handle) },
+            None => comm as u32 as c_int,
+        }
     }
 
     /// A request that C has made.
@@ -361,6 +382,27 @@ bindings!(request_free, (request: IntegerOut, _ierror: IntegerOut),
         });
     }
     false
+});
+
+bindings!(comm_set_info, (comm: Integer, info: Integer, ierror: IntegerOut),
+|binding, comm: Integer, info: Integer, ierror: IntegerOut| {
+    let Some((_, fortran)) = Fortran::of(binding) else { return false };
+    store(ierror, MPI_Comm_set_info(fortran.comm(*comm), fortran.info(*info)));
+    true
+});
+
+bindings!(comm_dup_with_info, (
+    comm: Integer, info: Integer, new: IntegerOut, ierror: IntegerOut
+), |binding, comm: Integer, info: Integer, new: IntegerOut, ierror: IntegerOut| {
+    let Some((_, fortran)) = Fortran::of(binding) else { return false };
+    let (comm, info) = (fortran.comm(*comm), fortran.info(*info));
+    let mut made: u64 = 0;
+    let code = MPI_Comm_dup_with_info(comm, info, (&raw mut made).cast());
+    if code == 0 {
+        *new = fortran.comm_to(made);
+    }
+    store(ierror, code);
+    true
 });
 
 bindings!(init, (_ierror: IntegerOut), |_, _: IntegerOut| false, started);

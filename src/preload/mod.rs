@@ -8,6 +8,7 @@
 mod collectives;
 mod fortran;
 mod get_status;
+mod hints;
 pub mod lifecycle;
 mod passed_on;
 mod waits;

@@ -2,6 +2,7 @@
 
 mod begin;
 mod end;
+mod hints;
 mod profile;
 
 use std::sync::atomic::AtomicBool;

@@ -53,7 +53,7 @@ pub fn admit(
             By::Exact { always: true, .. } => config.shared.most_bytes_asked(call.collective),
             _ => config.shared.most_bytes(call.collective, measured),
         };
-        let may_be = form == Form::Blocking && call.collective.is_quantized();
+        let may_be = form == Form::Blocking;
         let quantized = |by: By| Some((quantize.filter(|_| may_be)?, by.reals()?));
         let most = |by: By| match quantized(by) {
             Some(_) => usize::MAX,

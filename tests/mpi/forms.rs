@@ -136,6 +136,9 @@ fn fortran_and_cplusplus_are_folded() {
             outcome.assert_folded(&["Allreduce", "Bcast", "Barrier"]);
             let nonblocking = outcome.calls_in_form("Allreduce", "Nonblocking", "fold");
             assert!(nonblocking > 0, "{program} on {mpi:?}: {:#}", outcome.stats);
+            // On the duplicates that have a hint, and once on each.
+            let quantized = if program == "cxx" { 0 } else { 2 * 20 };
+            assert_eq!(outcome.quantized("Allreduce"), quantized, "{program} on {mpi:?}");
         }
     }
 }

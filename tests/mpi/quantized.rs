@@ -75,6 +75,22 @@ fn nonsense_is_told_in_a_line() {
     assert!(outcome.stderr.contains(wrong), "{}", outcome.stderr);
 }
 
+/// What one communicator has for itself, by hints and by functions.
+#[test]
+fn hints_are_for_one_communicator() {
+    let _turn = turn();
+    let all = [Mpi::Open, Mpi::Open5, Mpi::Mpich, Mpi::Mpich5, Mpi::Mpich5Abi, Mpi::Intel];
+    for mpi in all.into_iter().filter(|mpi| mpi.installed()) {
+        let outcome = Job::new(mpi, 3).env("FOLDBACK_LOG", "warn").run("hints", &[]);
+        outcome.assert_prints("hints: all ok");
+        let told = |line: &str| outcome.stderr.matches(line).count();
+        // Twice by hints, once by the function; and nonsense the other way round.
+        assert_eq!(told("foldback_quantize: ranks do not ask for the same"), 3);
+        assert_eq!(told("foldback_quantize=int4: off, or fixed32, int16 or int8"), 1);
+        assert_eq!(told(": off, or fixed32, int16 or int8"), 3, "{}", outcome.stderr);
+    }
+}
+
 /// Of 127 none of 64 ranks can have a share of 2.
 #[test]
 fn too_many_ranks_are_told_in_a_line() {

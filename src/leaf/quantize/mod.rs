@@ -177,6 +177,11 @@ pub struct Room<'a> {
 }
 
 impl Scratch {
+    /// Forgets what earlier sums have left out.
+    pub fn forget(&mut self) {
+        self.left_out.clear();
+    }
+
     /// Room for a sum of so many bytes by a quantizer.
     pub fn room(&mut self, quantizer: &Quantizer, bytes: usize, carry: bool) -> Room<'_> {
         let count = bytes / quantizer.size();
