@@ -7,11 +7,11 @@ use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Passed, attempt};
+use super::{Passed, attempt, quantizes};
 use crate::bindings::FB_OP_SUM;
 use crate::call::{Call, Collective, Form, Message};
 use crate::codec::{SUCCESS, sum_exactly};
-use crate::config::{Quantize, Sum};
+use crate::config::Sum;
 use crate::mpi::Mpi;
 use crate::mpi::types::{Op, Shape};
 use crate::plan::{MOST_IMAGE, mine};
@@ -32,7 +32,6 @@ pub(super) unsafe fn sum(
     process: &'static Process,
     form: Form,
     call: &Call,
-    quantize: Option<Quantize>,
     seen: &mut Message,
 ) -> Option<(c_int, Way)> {
     if form != Form::Blocking {
@@ -42,9 +41,9 @@ pub(super) unsafe fn sum(
     let mpi = &process.mpi;
     let communicator = process.communicator(mpi.abi.handle(call.comm))?;
     let place = (communicator.rank, communicator.size);
-    if quantize.is_some() {
+    if call.collective.is_quantized() && quantizes(process, call) {
         // SAFETY: the program's arguments and buffers.
-        match unsafe { attempt(process, form, call, quantize, std::ptr::null_mut(), seen) } {
+        match unsafe { attempt(process, form, call, std::ptr::null_mut(), seen, quantizes) } {
             Ok(ended) => return Some(ended),
             // As all ranks do: some number is none, say. Else it is quantized, or exact as a whole.
             Err(Passed::Left(Left::All(_))) => {}
@@ -55,17 +54,19 @@ pub(super) unsafe fn sum(
     for piece in pieces(call, shape, place.1)? {
         let part = &part_of(call, mpi, &piece, shape);
         // SAFETY: part of the program's buffers, or all.
-        let code = match unsafe { attempt(process, form, part, None, std::ptr::null_mut(), seen) } {
-            Ok((code, _)) => code,
-            Err(Passed::Left(Left::All(reason))) if may_be_left(reason) => {
-                way = Way::Left(reason);
-                // SAFETY: arguments of the program's.
-                let ends = unsafe { judge(mpi, part, Some(shape), place) }.ok()?;
-                // SAFETY: they are right, and buffers of the program's.
-                unsafe { by_mpi(mpi, part, &ends, element) }
-            }
-            Err(_) => return None,
-        };
+        let code =
+            match unsafe { attempt(process, form, part, std::ptr::null_mut(), seen, |_, _| false) }
+            {
+                Ok((code, _)) => code,
+                Err(Passed::Left(Left::All(reason))) if may_be_left(reason) => {
+                    way = Way::Left(reason);
+                    // SAFETY: arguments of the program's.
+                    let ends = unsafe { judge(mpi, part, Some(shape), place) }.ok()?;
+                    // SAFETY: they are right, and buffers of the program's.
+                    unsafe { by_mpi(mpi, part, &ends, element) }
+                }
+                Err(_) => return None,
+            };
         bytes += seen.bytes;
         if code != SUCCESS {
             return Some((code, way));

@@ -39,13 +39,12 @@ pub unsafe fn collective(
     request: *mut c_void,
 ) -> Result<c_int, Option<Box<Stopwatch>>> {
     let mut seen = Message::default();
-    let quantize = if call.collective.is_quantized() { quantize(process, call) } else { None };
     // SAFETY: as demanded of this function.
     let ended = unsafe {
-        let exact = || exact::sum(process, form, call, quantize, &mut seen);
+        let exact = || exact::sum(process, form, call, &mut seen);
         match exact::are_wanted(process).then(exact) {
             Some(Some(ended)) => Ok(ended),
-            _ => attempt(process, form, call, quantize, request, &mut seen),
+            _ => attempt(process, form, call, request, &mut seen, quantizes),
         }
     };
     let (result, way) = match ended {
@@ -76,10 +75,13 @@ pub unsafe fn collective(
 }
 
 /// How sums on a call's communicator are quantized.
-#[inline]
 fn quantize(process: &Process, call: &Call) -> Option<Quantize> {
     let usual = process.config.as_ref().ok()?.shared.quantize;
     process.communicators.quantize(process.mpi.abi.handle(call.comm), usual)
+}
+
+fn quantizes(process: &Process, call: &Call) -> bool {
+    quantize(process, call).is_some()
 }
 
 /// A call that is the real MPI's.
@@ -116,13 +118,13 @@ unsafe fn attempt(
     process: &'static Process,
     form: Form,
     call: &Call,
-    quantize: Option<Quantize>,
     request: *mut c_void,
     seen: &mut Message,
+    quantizes: impl Fn(&Process, &Call) -> bool,
 ) -> Result<(c_int, stats::Way), Passed> {
     let config = process.config.as_ref().map_err(|_| Reason::NoGroup)?;
     let running = process.running().ok_or(Reason::Off)?;
-    let admitted = admit(&process.mpi, config, quantize, form, call, seen)?;
+    let admitted = admit(&process.mpi, config, || quantizes(process, call), form, call, seen)?;
     // The real MPI may go from one of its exported functions to another: from Fortran to C, say.
     if admitted.measured && stopwatch::is_running() {
         return Err(Passed::Nested);

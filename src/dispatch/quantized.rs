@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Judged, usual_algorithm};
+use super::{Judged, quantize, usual_algorithm};
 use crate::bindings::{FB_OP_MAX, FB_OP_SUM, FB_TYPE_U16};
 use crate::call::Collective;
 use crate::comm::complete;
@@ -25,8 +25,9 @@ pub(super) unsafe fn sum(
     context: &Context<'_>,
     group: &mut Group,
 ) -> Option<Result<(), Mismatch>> {
-    let Judged { config, call, admitted, ends, communicator, .. } = judged;
-    let (quantize, element) = admitted.quantized?;
+    let Judged { process, config, call, admitted, ends, communicator, .. } = judged;
+    let element = admitted.quantized?;
+    let quantize = quantize(process, call)?;
     let brings = ends.brings?;
     let bytes = brings.bytes();
     if bytes < quantize.min || bytes > config.shared.most_bytes_asked(call.collective) {

@@ -330,8 +330,14 @@ fn common(verdict: &Verdict) -> Result<(bool, bool, &Fit), Left> {
 
 fn verdict(config: &Config, form: Form, passed: &Passed, place: &mut Place) -> Verdict {
     let (model, call) = (Model { rank: place.rank }, passed.call());
-    let admitted =
-        admit(&model, config, config.shared.quantize, form, &call, &mut Message::default())?;
+    let admitted = admit(
+        &model,
+        config,
+        || config.shared.quantize.is_some(),
+        form,
+        &call,
+        &mut Message::default(),
+    )?;
     let position = (place.rank, place.layout.ranks());
     // SAFETY: the arrays have an element for each rank; nothing else is looked at.
     let ends = unsafe { judge(&model, &call, admitted.shape(), position)? };

@@ -4,7 +4,7 @@ use super::eligibility::{By, Reduction, bounded, size, who};
 use super::router::is_measured;
 use super::{Facts, Left, Reason, Refused};
 use crate::call::{Call, Collective, Form, Message, Side};
-use crate::config::{Config, Policy, Quantize, Sum};
+use crate::config::{Config, Policy, Sum};
 use crate::mpi::types::{Class, Shape, TypeInfo};
 
 /// A call that may be folded, as far as can be said without a group: alike on all ranks.
@@ -17,8 +17,8 @@ pub struct Admitted {
     pub measured: bool,
     /// How a reduction folds.
     pub fold: Option<Reduction>,
-    /// It is to be quantized, if all its numbers are finite: how, and what is added up.
-    pub quantized: Option<(Quantize, u8)>,
+    /// It is to be quantized, if it is long enough and all its numbers are finite: what is added up.
+    pub quantized: Option<u8>,
 }
 
 impl Admitted {
@@ -29,15 +29,15 @@ impl Admitted {
     }
 }
 
-/// Looks at a call without its group; `quantize` is how sums on its communicator are quantized. What is seen of it
-/// goes to `seen`, also if it is the real MPI's.
+/// Looks at a call without its group; `quantizes` says whether sums on its communicator are quantized. What is seen
+/// of it goes to `seen`, also if it is the real MPI's.
 ///
 /// # Errors
 /// It is the real MPI's.
 pub fn admit(
     mpi: &impl Facts,
     config: &Config,
-    quantize: Option<Quantize>,
+    quantizes: impl Fn() -> bool,
     form: Form,
     call: &Call,
     seen: &mut Message,
@@ -53,8 +53,8 @@ pub fn admit(
             By::Exact { always: true, .. } => config.shared.most_bytes_asked(call.collective),
             _ => config.shared.most_bytes(call.collective, measured),
         };
-        let may_be = form == Form::Blocking;
-        let quantized = |by: By| Some((quantize.filter(|_| may_be)?, by.reals()?));
+        let may_be = form == Form::Blocking && call.collective.is_quantized();
+        let quantized = |by: By| by.reals().filter(|_| may_be && quantizes());
         let most = |by: By| match quantized(by) {
             Some(_) => usize::MAX,
             None => most_of(by, measured),
