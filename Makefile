@@ -9,8 +9,8 @@ LIBDIR ?= $(PREFIX)/lib
 FOLDBACK := target/release/foldback
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mpis setup-apps setup-science build lint header test test-quick test-long soak mutations test-apps test-kernels \
-	bench bench-results instructions demo install uninstall clean
+.PHONY: help setup setup-mpis setup-apps setup-science setup-training build lint header test test-quick test-long soak mutations test-apps test-kernels \
+	bench bench-results instructions demo training-demo install uninstall clean
 
 help: ## this text
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -26,6 +26,9 @@ setup-apps: ## install mpi4py with its tests into target/apps, and HPCC and NetP
 
 setup-science: ## install LAMMPS, MUMPS, ScaLAPACK and PETSc of Debian, for `make test-apps` (as root)
 	@scripts/setup.sh science
+
+setup-training: ## install Debian's PyTorch, scikit-learn, mpi4py and Matplotlib, for `make training-demo` (as root)
+	@scripts/setup.sh training
 
 build: setup ## library, command line and MPI test programs
 	$(CARGO) build --release
@@ -52,7 +55,7 @@ soak: build ## a job on each MPI under random faults, for HOURS in all, 1 if not
 mutations: ## take the protocol's rules out one by one: a test must notice (20 minutes)
 	@scripts/mutations.sh $(RULES)
 
-test-apps: build setup-apps setup-science ## programs of others, mpi4py's own tests among them (as root)
+test-apps: build setup-apps setup-science setup-training ## programs of others, mpi4py's own tests among them (as root)
 	@scripts/test.sh apps
 
 test-kernels: build ## boot Debian 12's kernel and run the packet fixtures there
@@ -71,6 +74,10 @@ instructions: build ## count the instructions of the hot path; RENEW=1 keeps the
 
 demo: build ## four hosts, two MPIs, with and without foldback; results in target/demo (as root)
 	@scripts/demo.sh
+
+# Debian's Python has Debian's packages.
+training-demo: build setup-training ## train by plain MPI and by each mode of quantization; SEEDS=5 (as root; 10 minutes)
+	@/usr/bin/python3 benchmarks/training/compare.py $(if $(SEEDS),--seeds $(SEEDS))
 
 # Builds, unless root has no cargo: `make build && sudo make install`. Installs no packages.
 install: ## to PREFIX (/usr/local), BINDIR, LIBDIR; DESTDIR for packagers

@@ -9,6 +9,7 @@
 #       apps                    the programs of make test-apps, but for
 #       science                 those of science: 100 packages, of 80 MB
 #       python                  extensions of Python, to be built
+#       training                PyTorch and what benchmarks/training needs: 200 packages, of 190 MB
 set -eu
 
 # BPF: compiler, its headers, and libelf, zlib; libclang for bindgen.
@@ -41,6 +42,7 @@ for what in "$@"; do
 		packages="$packages lammps mumps-test scalapack-mpi-test"
 		packages="$packages libpetsc-real3.18-dev libpetsc3.18-dev-examples"
 		;;
+	training) packages="$packages python3-torch python3-sklearn python3-mpi4py python3-matplotlib" ;;
 	python) packages="$packages python3-venv python3-dev" ;;
 	*) die "unknown argument $what" ;;
 	esac

@@ -17,6 +17,8 @@ mod osu;
 mod python;
 #[path = "apps/science.rs"]
 mod science;
+#[path = "apps/training.rs"]
+mod training;
 
 use std::ffi::OsStr;
 use std::io::Write;
