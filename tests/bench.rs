@@ -227,6 +227,38 @@ fn types_and_ops_stand_beside_each_other() {
     assert_no_lab();
 }
 
+#[test]
+fn ways_to_quantize_stand_beside_each_other() {
+    let _turn = turn();
+    let out = Scratch::new("bench-quantize");
+    let modes = ["off", "int16,min=0", "int8,min=0,error_feedback"];
+    let mut what = vec!["quantize", "--hosts", "2", "--sizes", "1024,4096", "--iterations", "10"];
+    what.extend(modes.iter().flat_map(|mode| ["--mode", mode]));
+    let table = ok(&what, out.path());
+    for heading in ["time", "bytes on the wire, of a call", "error"] {
+        let row = format!("| {heading} | without | {} |", modes.join(" | "));
+        assert!(table.contains(&row), "no {row:?} in {table}");
+    }
+    let text = fs::read_to_string(out.path().join("quantize.csv")).unwrap();
+    let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).skip(1).collect();
+    assert_eq!(lines.len(), 2 * modes.len(), "{text}");
+    for (line, mode) in lines.iter().zip(modes.iter().flat_map(|mode| [mode, mode])) {
+        let (before, after) = line.split_once(&format!("\"{mode}\"")).expect("the mode");
+        let numbers: Vec<f64> = after.split(',').skip(1).flat_map(str::parse).collect();
+        assert!(before == "openmpi4," && numbers.len() == 13, "{line}");
+        // Mean error, of numbers up to 1: of floats, and of integers of 16 and of 8 bits.
+        let error = numbers[11];
+        let expected = match *mode {
+            "off" => 1e-9..1e-7,
+            mode if mode.starts_with("int16") => 1e-6..1e-3,
+            _ => 1e-3..1e-1,
+        };
+        assert!(expected.contains(&error), "{line}");
+    }
+    assert!(out.path().join("quantize-2.svg").is_file());
+    assert_no_lab();
+}
+
 /// A directory with programs that take OSU's options and print what OSU's print, by means of ours.
 fn fake_osu() -> Scratch {
     let osu = Scratch::new("bench-osu-programs");
@@ -351,6 +383,7 @@ fn wrong_words_are_one_clear_line() {
         ),
         (&["floor", "--hosts", "4"], "between 2 hosts"),
         (&["types", "--hosts", "2", "--sizes", "12"], "not a multiple of 8"),
+        (&["quantize", "--hosts", "2", "--sizes", "12"], "not a multiple of 8"),
         (&["osu", "--osu-dir", "/nonexistent"], "/nonexistent is no directory"),
         (&["osu", "--osu-dir", "/sys/power"], "no osu_allreduce"),
         (&["osu", "--osu-dir", "/sys/power", "--programs", "osu_x"], "no program osu_x"),

@@ -16,6 +16,8 @@ mod osu_report;
 mod osu_table;
 mod overlap;
 mod pingpong;
+mod quantize;
+mod quantize_report;
 mod report;
 mod samples;
 mod setting;
@@ -48,6 +50,7 @@ pub struct Args {
 enum Command {
     Floor(floor::Args),
     Osu(osu::Args),
+    Quantize(quantize::Args),
     Types(types::Args),
 }
 
@@ -56,6 +59,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         None => compare::run(args.compare),
         Some(Command::Floor(args)) => floor::run(args),
         Some(Command::Osu(args)) => osu::run(args),
+        Some(Command::Quantize(args)) => quantize::run(args),
         Some(Command::Types(args)) => types::run(args),
     }
 }

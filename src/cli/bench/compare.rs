@@ -238,7 +238,7 @@ fn measure_all(args: &Args) -> Result<(Samples, Folded)> {
             for (mpi, mode) in setting.order(round) {
                 let program = programs.iter().find(|(of, _)| *of == mpi);
                 let program = &program.expect("one for each MPI").1;
-                let job = Job { mpi, program, arguments: &arguments, hosts, mode };
+                let job = Job { mpi, program, arguments: &arguments, hosts, mode, quantize: None };
                 let what = format_args!("{}, {hosts} hosts, {mpi} {mode}", setting.round(round));
                 let run = progress.step(what, || bench.run(&job))?;
                 folded.add(&run.folded);

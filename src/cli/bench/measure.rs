@@ -28,6 +28,8 @@ pub struct Job<'a> {
     pub arguments: &'a [String],
     pub hosts: u64,
     pub mode: Mode,
+    /// What `FOLDBACK_QUANTIZE` is; `None`: as the environment has it.
+    pub quantize: Option<&'a str>,
 }
 
 /// What came of one.
@@ -61,7 +63,8 @@ impl<'a> Bench<'a> {
             .arg(job.program)
             .args(job.arguments)
             .env("FOLDBACK_STATS", &stats)
-            .env("FOLDBACK_REPORT", "off");
+            .env("FOLDBACK_REPORT", "off")
+            .envs(job.quantize.map(|quantize| ("FOLDBACK_QUANTIZE", quantize)));
         if self.lift {
             command.env("FOLDBACK_MAX_BYTES", i32::MAX.to_string());
             command.env("FOLDBACK_ROUTE", "fold");
@@ -87,6 +90,8 @@ pub struct Folded {
     by_reason: BTreeMap<String, u64>,
     /// What the router chose, by collective and greatest bytes of the class: whether that was a fold.
     routes: BTreeMap<(String, u64), bool>,
+    /// Folded calls that were quantized, over all ranks.
+    pub quantized: u64,
 }
 
 impl Folded {
@@ -105,6 +110,7 @@ impl Folded {
                 Some(reason) => (&mut folded.by_reason, reason.to_owned()),
             };
             *to.entry(key).or_default() += calls;
+            folded.quantized += if line["quantized"] == true { calls } else { 0 };
         }
         for route in document["routes"].as_array().into_iter().flatten() {
             let name = route["collective"].as_str().unwrap_or("?").to_lowercase();

@@ -204,7 +204,8 @@ fn measure_all(args: &Args, programs: &[(String, PathBuf)]) -> Result<(Vec<Sampl
             for (name, program) in programs {
                 let arguments = args.arguments(name);
                 for (mpi, mode) in setting.order(round) {
-                    let job = Job { mpi, program, arguments: &arguments, hosts, mode };
+                    let job =
+                        Job { mpi, program, arguments: &arguments, hosts, mode, quantize: None };
                     let round_of = setting.round(round);
                     let what = format_args!("{round_of}, {hosts} hosts, {name}, {mpi} {mode}");
                     let run =

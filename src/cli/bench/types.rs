@@ -118,7 +118,8 @@ fn measure_all(args: &Args) -> Result<(Vec<Samples>, Folded)> {
                     let program = programs.iter().find(|(of, _)| *of == mpi);
                     let program = &program.expect("one for each MPI").1;
                     let arguments = kind.arguments(args);
-                    let job = Job { mpi, program, arguments: &arguments, hosts, mode };
+                    let job =
+                        Job { mpi, program, arguments: &arguments, hosts, mode, quantize: None };
                     let Kind { element, op, .. } = kind;
                     let round_of = setting.round(round);
                     let what =
