@@ -20,8 +20,16 @@ use crate::agent::socket::{Packet, Socket};
 use crate::agent::spec::GroupSpec;
 use crate::bindings::fb_counters;
 
-/// An agent that just starts is still loading its programs.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// An agent that just starts is still loading its programs; and on a machine with many more threads than CPUs it gets
+/// little of them, and waits for locks of the kernel that others hold meanwhile.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One in a process of this job stands still only with the job: seconds were not enough for it beside ranks that never
+/// yield.
+const PATIENCE_WITH_OWN: Duration = Duration::from_secs(300);
+
+/// What the programs counted is worth no more.
+const PATIENCE_FOR_COUNTERS: Duration = Duration::from_secs(20);
 
 /// The end of a connection destroys its groups too, so that is not worth more at the end of a process.
 const PATIENCE_AT_THE_END: Duration = Duration::from_secs(1);
@@ -29,6 +37,8 @@ const PATIENCE_AT_THE_END: Duration = Duration::from_secs(1);
 /// A connection to an agent. Groups live as long as it does.
 pub struct Client {
     line: Mutex<Line>,
+    /// How long it may take to answer.
+    patience: Duration,
     welcome: Welcome,
     /// Holds the port of all frames, whatever becomes of the agent.
     _port: OwnedFd,
@@ -62,10 +72,23 @@ impl Client {
         Self::connect_as(address, Versions::CURRENT)
     }
 
+    /// Connects to an agent that a process of this job embeds.
+    pub fn connect_to_own(address: &SocketAddress) -> Result<Self> {
+        Self::connect_within(address, Versions::CURRENT, PATIENCE_WITH_OWN)
+    }
+
     /// Connects and claims to be of some version.
     #[doc(hidden)]
     pub fn connect_as(address: &SocketAddress, versions: Versions) -> Result<Self> {
-        let socket = Socket::connect(address, PATIENCE)
+        Self::connect_within(address, versions, PATIENCE)
+    }
+
+    fn connect_within(
+        address: &SocketAddress,
+        versions: Versions,
+        patience: Duration,
+    ) -> Result<Self> {
+        let socket = Socket::connect(address, patience)
             .context(ErrorKind::Unreachable, || format!("no agent at {address}"))?;
         let peer = socket
             .peer()
@@ -74,11 +97,11 @@ impl Client {
             let message = format!("{address} is served by user {}, not by root or you", peer.uid);
             return Err(Error::new(ErrorKind::Denied, message));
         }
-        match exchange(&socket, &encode(&Hello { versions })?, PATIENCE)? {
+        match exchange(&socket, &encode(&Hello { versions })?, patience)? {
             (Reply::Welcome(welcome), Some(port)) => {
                 welcome.versions.check("agent")?;
                 let line = Mutex::new(Line { socket, broken: false });
-                Ok(Self { line, welcome, _port: port })
+                Ok(Self { line, patience, welcome, _port: port })
             }
             (other, _) => Err(unexpected(&other)),
         }
@@ -106,7 +129,7 @@ impl Client {
     /// Destroys a group of this connection. Its cells stay where they are mapped, but no frame
     /// reaches them any more.
     pub fn destroy_group(&self, slot: u32) -> Result<()> {
-        self.destroy_group_within(slot, PATIENCE)
+        self.destroy_group_within(slot, self.patience)
     }
 
     /// The same, shortly before the connection ends, which does it too if the agent is not there to.
@@ -123,7 +146,7 @@ impl Client {
 
     /// What the programs counted for a group, over all CPUs.
     pub fn counters(&self, slot: u32) -> Result<fb_counters> {
-        match self.ask(&Request::Counters { slot })? {
+        match self.ask_within(&Request::Counters { slot }, PATIENCE_FOR_COUNTERS)? {
             (Reply::Counters(counters), _) => Ok(counters),
             (other, _) => Err(unexpected(&other)),
         }
@@ -162,7 +185,7 @@ impl Client {
     }
 
     fn ask(&self, request: &Request) -> Result<(Reply, Option<OwnedFd>)> {
-        self.ask_within(request, PATIENCE)
+        self.ask_within(request, self.patience)
     }
 
     fn ask_within(
@@ -177,11 +200,12 @@ impl Client {
         }
         let begin = Instant::now();
         let reply = exchange(&line.socket, &packet, patience);
-        if reply.is_err() && begin.elapsed() >= PATIENCE {
+        let waited = begin.elapsed();
+        if reply.is_err() && waited >= patience && patience > PATIENCE_AT_THE_END {
             log::warn!(
                 "the agent (process {}) has not answered for {} s, and is not asked any more",
                 self.welcome.pid,
-                PATIENCE.as_secs()
+                waited.as_secs()
             );
         }
         line.broken = reply.as_ref().is_err_and(|error| error.kind() == ErrorKind::Connection);

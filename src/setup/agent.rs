@@ -23,12 +23,13 @@ struct State {
 impl State {
     fn connect(&mut self) -> Result<Client, String> {
         if let Some(embedded) = &self.embedded {
-            return Client::connect(&embedded.address()).map_err(|error| error.to_string());
+            return Client::connect_to_own(&embedded.address()).map_err(|error| error.to_string());
         }
-        let address = self.neighbour.clone().unwrap_or_else(default_address);
-        match Client::connect(&address) {
+        if let Some(neighbour) = &self.neighbour {
+            return Client::connect_to_own(neighbour).map_err(|error| error.to_string());
+        }
+        match Client::connect(&default_address()) {
             Ok(client) => Ok(client),
-            Err(error) if self.neighbour.is_some() => Err(error.to_string()),
             Err(error) if !capable() => Err(format!(
                 "{error}, and this process lacks CAP_BPF and CAP_NET_ADMIN to do without: start \
                  `foldback agent` as root"
@@ -36,7 +37,7 @@ impl State {
             Err(_) => {
                 let options = Options::from_environment().map_err(|error| error.to_string())?;
                 let embedded = Embedded::start(options).map_err(|error| error.to_string())?;
-                let client = Client::connect(&embedded.address());
+                let client = Client::connect_to_own(&embedded.address());
                 self.embedded = Some(embedded);
                 client.map_err(|error| error.to_string())
             }
