@@ -144,7 +144,7 @@ fn host(me: u8, meeting: &Meeting, bridge: &Bridge, setting: &Setting) {
     assert!(hooks.contains(&group.hook), "{:?}", group.hook);
     assert_eq!(client.status().expect("status").interfaces[0].tc, tc);
     assert_eq!(attached(), (tc == Tc::Clsact, group.hook != Hook::TcIngress));
-    let cells = Cells::new(Mapped::new(&group.cells, WINDOW).expect("cells"));
+    let cells = Cells::new(Mapped::new(&group.cells, WINDOW, group.cell_bytes).expect("cells"));
     let sockets = SocketPool::default().sockets(&members, me.into(), group.port).expect("sockets");
     let identity = Identity { token: TOKEN, members: HOSTS, me, chunk_bytes, multicast: false };
     let mut wire = Wire::new(cells, sockets, identity);

@@ -64,6 +64,8 @@ pub struct Group {
     pub port: u16,
     /// Array map that can be mapped: `struct fb_control`, in the place of a cell, and the cells.
     pub cells: OwnedFd,
+    /// From one of them to the next.
+    pub cell_bytes: u32,
 }
 
 impl Client {
@@ -121,6 +123,7 @@ impl Client {
                 interface: group.interface,
                 port: group.port,
                 cells,
+                cell_bytes: group.cell_bytes,
             }),
             (other, _) => Err(unexpected(&other)),
         }

@@ -14,7 +14,7 @@ use crate::agent::multicast::Membership;
 use crate::agent::options::Options;
 use crate::agent::owner::Owner;
 use crate::agent::port::HeldPort;
-use crate::agent::programs::{CellMap, Programs, cell_bytes};
+use crate::agent::programs::{CELL_BYTES, CellMap, Programs, cell_bytes};
 use crate::agent::protocol::{
     GROUPS_PER_PAGE, GroupReply, GroupStatus, GroupsReply, InterfaceReply, InterfaceStatus, Status,
 };
@@ -140,8 +140,13 @@ impl Host {
             .place(&spec, peer.uid, membership.as_ref())
             .inspect_err(|_| self.detach_unused(interface.index))?;
         self.ledger.add(peer.uid, cells.id, bytes);
-        let reply =
-            GroupReply { slot, hook, interface: interface.name.clone(), port: self.options.port };
+        let reply = GroupReply {
+            slot,
+            hook,
+            interface: interface.name.clone(),
+            port: self.options.port,
+            cell_bytes: CELL_BYTES,
+        };
         log::debug!("group {slot} for user {} (process {})", peer.uid, peer.pid);
         let record = GroupRecord {
             connection,

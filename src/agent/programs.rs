@@ -24,7 +24,7 @@ use crate::bindings::skeleton::FoldbackSkelBuilder;
 use crate::bindings::{FB_MAX_GROUPS, fb_cell, fb_counters, fb_group};
 
 /// Bytes of a cell in a map, which rounds values up to 8.
-const CELL_BYTES: u64 = size_of::<fb_cell>().next_multiple_of(8) as u64;
+pub(crate) const CELL_BYTES: u32 = size_of::<fb_cell>().next_multiple_of(8) as u32;
 
 /// The loaded programs and the maps that the agent itself uses.
 pub(crate) struct Programs {
@@ -220,7 +220,7 @@ impl Programs {
 
 /// Bytes of kernel memory that a window takes.
 pub(crate) fn cell_bytes(window: u32) -> u64 {
-    (1 + u64::from(window)) * CELL_BYTES
+    (1 + u64::from(window)) * u64::from(CELL_BYTES)
 }
 
 /// Whether XDP programs may read frames the way ours does (Linux 5.18).

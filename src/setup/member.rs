@@ -63,7 +63,7 @@ fn by_agent(
     };
     let group = client.create_group(&spec).map_err(|error| Trouble::Agent(error.to_string()))?;
     let made = || -> std::io::Result<_> {
-        let memory = Mapped::new(&group.cells, window)?;
+        let memory = Mapped::new(&group.cells, window, group.cell_bytes)?;
         let sockets = context.sockets.sockets(members, usize::from(identity.me), group.port)?;
         Ok((memory, sockets))
     };

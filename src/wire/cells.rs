@@ -3,6 +3,7 @@
 //! The layout and the states of a cell are in `bpf/intf.h`.
 #![allow(unsafe_code)]
 
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -13,26 +14,41 @@ use crate::bindings::{
 /// Where the cells are: a mapped BPF map, or plain memory in tests.
 ///
 /// # Safety
-/// `base` points to `1 + window` elements of `struct fb_cell`, aligned to 8 bytes, that stay where
-/// they are for as long as the value lives, and are zeroed or written by foldback only.
+/// `base` points to `1 + window` elements of `cell_bytes` bytes each, aligned to 8 bytes, that stay where
+/// they are for as long as the value lives, and are zeroed or written by foldback only. Each but the first begins
+/// with `struct fb_cell`, whose data go to the end of the element.
 pub unsafe trait Memory {
     /// First element (`struct fb_control`).
-    fn base(&self) -> *mut fb_cell;
+    fn base(&self) -> *mut fb_control;
     /// Number of cells after it, a power of two.
     fn window(&self) -> u32;
+    /// From one element to the next.
+    fn cell_bytes(&self) -> usize;
+
+    /// The cell of a chunk.
+    #[inline]
+    fn cell(&self, seq: u64) -> *mut fb_cell {
+        let index = 1 + (seq & u64::from(self.window() - 1)) as usize;
+        // SAFETY: the index is at most `window`, within the memory.
+        unsafe { self.base().byte_add(index * self.cell_bytes()).cast() }
+    }
+
+    /// Bytes that a chunk may have.
+    #[inline]
+    fn most_bytes(&self) -> usize {
+        self.cell_bytes() - offset_of!(fb_cell, data)
+    }
 }
 
 /// Cells of one group on one host.
 pub struct Cells<M> {
     memory: M,
-    mask: u64,
 }
 
 impl<M: Memory> Cells<M> {
     /// Takes the memory over.
     pub fn new(memory: M) -> Self {
-        let mask = u64::from(memory.window()) - 1;
-        Self { memory, mask }
+        Self { memory }
     }
 
     /// The memory that they are in.
@@ -42,16 +58,15 @@ impl<M: Memory> Cells<M> {
 
     /// Cells in the window.
     pub fn window(&self) -> u64 {
-        self.mask + 1
+        self.memory.window().into()
     }
 
     fn control(&self) -> *mut fb_control {
-        self.memory.base().cast()
+        self.memory.base()
     }
 
     fn cell(&self, seq: u64) -> *mut fb_cell {
-        // SAFETY: the index is at most `window`, within the memory (contract of `Memory`).
-        unsafe { self.memory.base().add(1 + (seq & self.mask) as usize) }
+        self.memory.cell(seq)
     }
 
     /// Tells the programs that this host has released every chunk up to `seq`.
@@ -99,7 +114,7 @@ impl<M: Memory> Cells<M> {
 
     /// Of a ready chunk: the data, and up to which chunk every host is done (results only).
     pub fn result(&self, seq: u64, length: usize) -> (&[u8], u64) {
-        debug_assert!(self.is_ready(seq) && length <= crate::bindings::FB_CHUNK_BYTES as usize);
+        debug_assert!(self.is_ready(seq) && length <= self.memory.most_bytes());
         let cell = self.cell(seq);
         // SAFETY: a ready cell is not written again until this host says that it has released the chunk
         // (window rule, docs/protocol.md), which takes `set_consumed`, after the borrow.
@@ -161,7 +176,7 @@ impl<M: Memory> Cells<M> {
     }
 
     fn post(&self, frame: &fb_frame, payload: &[u8], kind: u8) -> &[u8] {
-        assert!(payload.len() <= crate::bindings::FB_CHUNK_BYTES as usize);
+        assert!(payload.len() <= self.memory.most_bytes());
         let cell = self.cell(frame.seq);
         // SAFETY: aligned fields of the memory. The lock keeps the programs out while the cell
         // changes hands; they hold it for microseconds and never wait with it taken.
@@ -197,8 +212,9 @@ impl<M: Memory> Cells<M> {
 /// Cells in a mapped BPF map, or in memory of this process, which stays mapped as long as a clone lives.
 #[derive(Clone)]
 pub struct Mapped {
-    base: *mut fb_cell,
+    base: *mut fb_control,
     window: u32,
+    cell_bytes: u32,
     _map: Arc<memmap2::MmapMut>,
 }
 
@@ -213,30 +229,43 @@ impl Mapped {
     /// # Errors
     /// There is no memory.
     pub fn own(window: u32) -> std::io::Result<Self> {
-        let bytes = (1 + window as usize) * size_of::<fb_cell>();
-        let mut map = memmap2::MmapMut::map_anon(bytes)?;
-        Ok(Self { base: map.as_mut_ptr().cast(), window, _map: Arc::new(map) })
+        let cell_bytes = size_of::<fb_cell>() as u32;
+        let bytes = (1 + window as usize) * cell_bytes as usize;
+        Ok(Self::of(memmap2::MmapMut::map_anon(bytes)?, window, cell_bytes))
     }
 
-    /// Maps the cells that the agent handed over.
+    /// Maps the cells that the agent handed over, with so many bytes from one to the next.
     ///
     /// # Errors
     /// What `mmap` says.
-    pub fn new(cells: &std::os::fd::OwnedFd, window: u32) -> std::io::Result<Self> {
-        let bytes = (1 + window as usize) * size_of::<fb_cell>();
+    pub fn new(
+        cells: &std::os::fd::OwnedFd,
+        window: u32,
+        cell_bytes: u32,
+    ) -> std::io::Result<Self> {
+        let bytes = (1 + window as usize) * cell_bytes as usize;
         // SAFETY: the file is a BPF array made for this group alone; it cannot shrink.
-        let mut map = unsafe { memmap2::MmapOptions::new().len(bytes).map_mut(cells)? };
-        Ok(Self { base: map.as_mut_ptr().cast(), window, _map: Arc::new(map) })
+        let map = unsafe { memmap2::MmapOptions::new().len(bytes).map_mut(cells)? };
+        Ok(Self::of(map, window, cell_bytes))
+    }
+
+    fn of(mut map: memmap2::MmapMut, window: u32, cell_bytes: u32) -> Self {
+        assert!(cell_bytes as usize >= size_of::<fb_cell>() && cell_bytes.is_multiple_of(8));
+        Self { base: map.as_mut_ptr().cast(), window, cell_bytes, _map: Arc::new(map) }
     }
 }
 
 // SAFETY: the map has 1 + window elements, page-aligned, for as long as it lives.
 unsafe impl Memory for Mapped {
-    fn base(&self) -> *mut fb_cell {
+    fn base(&self) -> *mut fb_control {
         self.base
     }
 
     fn window(&self) -> u32 {
         self.window
+    }
+
+    fn cell_bytes(&self) -> usize {
+        self.cell_bytes as usize
     }
 }

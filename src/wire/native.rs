@@ -34,8 +34,8 @@ pub fn enter<M: Memory>(
     can_send: bool,
 ) -> b::fb_native_reply {
     assert!(payload.len() == usize::from(frame.length) && frame.length <= b::FB_CHUNK_BYTES as u16);
+    assert!(payload.len() <= memory.most_bytes());
     assert_eq!(group.window, memory.window());
-    let index = 1 + (frame.seq & u64::from(group.window - 1)) as usize;
     let mut reply = std::mem::MaybeUninit::<b::fb_native_reply>::zeroed();
     // SAFETY: the memory has 1 + window elements (contract of `Memory`), which are changed under the cell's
     // lock, or by one word, as the programs do; the reply is plain integers.
@@ -44,8 +44,8 @@ pub fn enter<M: Memory>(
             frame,
             payload.as_ptr().cast(),
             group,
-            memory.base().cast(),
-            memory.base().add(index),
+            memory.base(),
+            memory.cell(frame.seq),
             counters,
             i32::from(can_send),
             reply.as_mut_ptr(),
