@@ -104,11 +104,14 @@ impl Agent {
     fn start_as(socket: &SocketAddress, command: &mut Command) -> Self {
         let child = command.spawn().expect("the agent starts");
         let mut agent = Self(child);
-        eventually("the agent answers", || {
+        let begin = Instant::now();
+        while let Err(why) = Client::connect(socket) {
             let ended = agent.0.try_wait().expect("its status");
             assert!(ended.is_none(), "the agent does not start: {ended:?}");
-            Client::connect(socket).is_ok()
-        });
+            let took = begin.elapsed();
+            assert!(took < PATIENCE, "no answer in {took:?}: {why}\n{}", doing(agent.0.id()));
+            thread::sleep(Duration::from_millis(20));
+        }
         agent
     }
 
@@ -212,6 +215,20 @@ pub fn say(text: &str) {
 
 fn signal(child: &Child, signal: Signal) {
     kill(Pid::from_raw(child.id() as i32), signal).expect("the process is there");
+}
+
+/// What a process is about that was waited for in vain: of each thread its name and state, its nanoseconds on a CPU and
+/// in wait for one, and where it is in the kernel.
+fn doing(pid: u32) -> String {
+    let mut told = String::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        let read = |file| fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let status = read("status");
+        let line = |name| status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        let (name, state) = (line("Name:"), line("State:"));
+        told += &format!("{name}, {state}, {}{}", read("schedstat"), read("stack"));
+    }
+    told
 }
 
 /// Waits until something is so.
