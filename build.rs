@@ -6,7 +6,11 @@ use std::path::PathBuf;
 use bindgen::callbacks::{DeriveInfo, ParseCallbacks};
 use libbpf_cargo::SkeletonBuilder;
 
-const BPF_OBJECTS: &[&str] = &["bpf/foldback", "bpf/lab_faults", "benchmarks/floor/bench_floor"];
+/// The programs themselves, whose objects are taken as they are: one for chunks that fit the usual MTU, and one for
+/// those of jumbo frames.
+const PROGRAMS: &[&str] = &["bpf/foldback", "bpf/foldback_jumbo"];
+/// Others, which have skeletons.
+const SKELETONS: &[&str] = &["bpf/lab_faults", "benchmarks/floor/bench_floor"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
@@ -20,14 +24,19 @@ fn main() {
     // asm/types.h lives in a directory of the host's architecture.
     let include = format!("/usr/include/{}-linux-gnu", env::consts::ARCH);
     let include = include.as_str();
-    for object in BPF_OBJECTS {
+    for object in PROGRAMS.iter().chain(SKELETONS) {
         let name = object.rsplit('/').next().expect("a path has a last part");
-        SkeletonBuilder::new()
+        let mut builder = SkeletonBuilder::new();
+        builder
             .source(format!("{object}.bpf.c"))
+            .obj(out.join(format!("{name}.bpf.o")))
             // v3: 32-bit ALU, and the atomic operations that the cells' lock needs (Linux 5.12).
-            .clang_args(["-mcpu=v3", "-Wall", "-Werror", "-Ibpf", "-I", include])
-            .build_and_generate(out.join(format!("{name}.skel.rs")))
-            .unwrap_or_else(|error| panic!("{object}.bpf.c does not build: {error:#}"));
+            .clang_args(["-mcpu=v3", "-Wall", "-Werror", "-Ibpf", "-I", include]);
+        let built = match SKELETONS.contains(object) {
+            true => builder.build_and_generate(out.join(format!("{name}.skel.rs"))),
+            false => builder.build(),
+        };
+        built.unwrap_or_else(|error| panic!("{object}.bpf.c does not build: {error:#}"));
     }
 
     // The same protocol for user space.

@@ -23,7 +23,7 @@ static __always_inline long fb_load_payload(const struct fb_packet *packet, stru
 	 * of the length is checked and used. */
 	length--;
 	barrier_var(length);
-	if (length >= FB_CHUNK_BYTES)
+	if (length >= FB_MOST_BYTES)
 		return -1;
 	if (packet->xdp)
 		return bpf_xdp_load_bytes(packet->ctx, packet->payload, into->data, length + 1);

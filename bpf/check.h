@@ -35,7 +35,7 @@ static inline __attribute__((always_inline)) __u64 fb_word(const struct fb_paylo
 
 	/* What is checked is what is used: the compiler must not make another of it. */
 	__asm__ volatile("" : "+r"(at));
-	if (at > FB_CHUNK_BYTES - 8 || at >= length)
+	if (at > FB_MOST_BYTES - 8 || at >= length)
 		return 0;
 	word = *(const __u64 *)(payload->data + at);
 	if (length - at >= 8)
@@ -49,7 +49,7 @@ static inline __attribute__((always_inline)) __u64 fb_word(const struct fb_paylo
 }
 
 /* What a frame's `check` must be, itself taken for 0; of `length` bytes of payload, at most
- * FB_CHUNK_BYTES. Global, not static: the verifier then checks it once, for any arguments. */
+ * FB_MOST_BYTES. Global, not static: the verifier then checks it once, for any arguments. */
 __u32 fb_check(const struct fb_frame *frame, const struct fb_payload *payload, __u32 length)
 {
 	const __u64 *words = (const __u64 *)frame;
@@ -68,7 +68,7 @@ __u32 fb_check(const struct fb_frame *frame, const struct fb_payload *payload, _
 	FB_CHECK_ADD(words[2], words[3]);
 	FB_CHECK_ADD(words[4], without.word);
 	FB_CHECK_ADD(words[6], words[7]);
-	for (__u32 block = 0; block < FB_CHUNK_BYTES / FB_FOLD_BLOCK; block++) {
+	for (__u32 block = 0; block < FB_MOST_BYTES / FB_FOLD_BLOCK; block++) {
 		const __u64 *data = (const __u64 *)(payload->data + block * FB_FOLD_BLOCK);
 
 		if ((block + 1) * FB_FOLD_BLOCK > length)

@@ -47,7 +47,7 @@
 /* For each whole block of `length`: EXPR over a and b, elements of TYPE, gives the new element. */
 #define FB_FOLD_LOOP(TYPE, EXPR)                                                                   \
 	do {                                                                                       \
-		for (__u32 block = 0; block < FB_CHUNK_BYTES / FB_FOLD_BLOCK; block++) {           \
+		for (__u32 block = 0; block < FB_MOST_BYTES / FB_FOLD_BLOCK; block++) {            \
 			if (block * FB_FOLD_BLOCK >= length)                                       \
 				break;                                                             \
 			TYPE *x = (TYPE *)(into->data + block * FB_FOLD_BLOCK);                    \
@@ -115,7 +115,7 @@ int fb_fold(struct fb_payload *into, const struct fb_payload *from, __u32 op, __
 }
 
 /*
- * Clears the block that holds the last of `length` bytes (1 to FB_CHUNK_BYTES), before they are
+ * Clears the block that holds the last of `length` bytes (1 to FB_MOST_BYTES), before they are
  * loaded: a fold takes whole blocks, and what was there may be another user's.
  */
 static inline __attribute__((always_inline)) void fb_clear_last_block(struct fb_payload *into,
@@ -126,7 +126,7 @@ static inline __attribute__((always_inline)) void fb_clear_last_block(struct fb_
 
 	/* What is checked is what is used: the compiler must not make another of it. */
 	__asm__ volatile("" : "+r"(block));
-	if (block >= FB_CHUNK_BYTES / FB_FOLD_BLOCK)
+	if (block >= FB_MOST_BYTES / FB_FOLD_BLOCK)
 		return;
 	words = (__u64 *)(into->data + block * FB_FOLD_BLOCK);
 	for (__u32 i = 0; i < FB_FOLD_BLOCK / 8; i++)
@@ -152,12 +152,12 @@ int fb_place(struct fb_payload *into, const struct fb_payload *from, __u32 offse
 
 	if (!into || !from)
 		return -1;
-	for (__u32 i = 0; i < FB_CHUNK_BYTES / 8; i++) {
+	for (__u32 i = 0; i < FB_MOST_BYTES / 8; i++) {
 		__u32 at = first + i;
 
 		/* What is checked is what is used: the compiler must not make another of it. */
 		__asm__ volatile("" : "+r"(at));
-		if (i * 8 >= length || at >= FB_CHUNK_BYTES / 8)
+		if (i * 8 >= length || at >= FB_MOST_BYTES / 8)
 			break;
 		((__u64 *)into->data)[at] = ((const __u64 *)from->data)[i];
 	}

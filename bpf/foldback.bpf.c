@@ -20,7 +20,14 @@
  * XDP cannot clone: it folds and deposits what it can and lets the frame that completes a cell go
  * on to TC ingress, which sends the result. We deliberately do not mark that frame in any way: to
  * TC it is a contribution that the cell has already, with a result that has not been sent yet.
+ *
+ * Compiled twice: here for chunks that fit the usual MTU, and by foldback_jumbo.bpf.c for longer
+ * ones, whose cells take six times the memory.
  */
+#ifndef FB_MOST_BYTES
+#define FB_MOST_BYTES FB_CHUNK_BYTES
+#endif
+
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "tc.bpf.h"

@@ -14,7 +14,7 @@ static __always_inline int fb_part_well_formed(const struct fb_frame *frame)
 {
 	if (frame->kind != FB_KIND_CONTRIBUTION || frame->op != FB_OP_PLACE)
 		return frame->offset == 0 && frame->extent == 0;
-	return frame->offset % 8 == 0 && frame->extent <= FB_CHUNK_BYTES &&
+	return frame->offset % 8 == 0 && frame->extent <= FB_MOST_BYTES &&
 	       (__u32)frame->offset + frame->length <= frame->extent;
 }
 
@@ -53,16 +53,18 @@ static __always_inline int fb_frame_well_formed(const struct fb_frame *frame)
 {
 	return frame->version == FB_WIRE_VERSION && frame->op < FB_OP_COUNT &&
 	       frame->type < FB_TYPE_COUNT && frame->source < FB_MAX_MEMBERS &&
-	       frame->target < FB_MAX_MEMBERS && frame->length <= FB_CHUNK_BYTES &&
+	       frame->target < FB_MAX_MEMBERS && frame->length <= FB_MOST_BYTES &&
 	       frame->length % (1u << (frame->type >> 1)) == 0 && frame->seq != 0 &&
 	       fb_part_well_formed(frame) && fb_reserved_is_zero(frame) &&
 	       fb_flags_well_formed(frame);
 }
 
-/* Whether a frame from the wire names members, and may come to this one. */
+/* Whether a frame from the wire names members, has no more than a chunk of theirs, and may come to
+ * this one. */
 static __always_inline int fb_is_for_us(const struct fb_frame *frame, const struct fb_group *group)
 {
 	return frame->source < group->members && frame->target < group->members &&
+	       frame->length <= group->chunk_bytes && frame->extent <= group->chunk_bytes &&
 	       frame->kind >= FB_KIND_CONTRIBUTION && frame->kind <= FB_KIND_PIECE &&
 	       (frame->kind != FB_KIND_CONTRIBUTION || frame->flags == FB_FLAG_DIRECT ||
 		(frame->flags == FB_FLAG_RING ? frame->source == fb_before(group, group->self)

@@ -39,7 +39,7 @@ struct fb_group {
 	__u32 slot;	   /* index into `cells` and `counters` */
 	__u32 uid;	   /* owner: only sockets of this user may send for the group */
 	__u32 window;	   /* cells, a power of two */
-	__u16 chunk_bytes; /* most payload of a frame */
+	__u16 chunk_bytes; /* most payload of a frame; cells have room for it */
 	__u8 members;
 	__u8 self; /* this host's index */
 	/* At FB_EVERYONE an IPv4 multicast address and its MAC address, if members are to have
@@ -76,10 +76,10 @@ struct fb_cell {
 	__u16 offset;
 	__u64 message; /* as in frames; of those that differ, the most bytes and FB_MISMATCHED */
 	__u64 asked;   /* aggregator: who has asked since it last asked others, one bit each */
-	__u8 data[FB_CHUNK_BYTES];
+	__u8 data[FB_MOST_BYTES];
 };
 
-_Static_assert(sizeof(struct fb_cell) == 64 + FB_CHUNK_BYTES, "struct fb_cell has a hole");
+_Static_assert(sizeof(struct fb_cell) == 64 + FB_MOST_BYTES, "struct fb_cell has a hole");
 _Static_assert(__builtin_offsetof(struct fb_cell, data) == 64, "data starts a cache line");
 
 /* Element 0 of a group's cell map, in a cell's place. Chunk s is in element 1 + s mod window. */

@@ -3,6 +3,7 @@
  * The protocol of the programs, compiled for user space: for the second transport, which works the
  * same cells where the programs do not, and for tests over a simulated network.
  */
+#include <stddef.h>
 #include <string.h>
 
 #include "native.h"
@@ -19,7 +20,7 @@ void fb_native_cell(const struct fb_frame *frame, const void *payload, const str
 		    struct fb_control *control, struct fb_cell *cell, struct fb_counters *counters,
 		    int can_send, struct fb_native_reply *out)
 {
-	struct fb_payload padded = {};
+	struct fb_payload padded;
 	struct fb_reply reply = {};
 	struct fb_context c = {
 	    .frame = frame,
@@ -31,8 +32,11 @@ void fb_native_cell(const struct fb_frame *frame, const void *payload, const str
 	    .counters = counters,
 	};
 
-	memset(out, 0, sizeof(out->mask) + sizeof(out->to_tc));
+	memset(out, 0, offsetof(struct fb_native_reply, payload));
 	memcpy(padded.data, payload, frame->length);
+	/* A fold takes whole blocks. */
+	memset(padded.data + frame->length, 0,
+	       (FB_FOLD_BLOCK - frame->length % FB_FOLD_BLOCK) % FB_FOLD_BLOCK);
 	if (fb_check(frame, &padded, frame->length) != frame->check)
 		return fb_count(counters, FB_WHY(drop_corrupt));
 	if (fb_lock(cell))

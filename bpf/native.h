@@ -6,12 +6,12 @@
 #include "exact.h"
 #include "intf.h"
 
-/* What a hook sends: `frame` with `payload` to each member of `mask`. */
+/* What a hook sends: `frame` with `payload`, of `frame.length` bytes, to each member of `mask`. */
 struct fb_native_reply {
 	__u64 mask;
 	__u64 to_tc; /* nothing yet: TC must see the frame too */
 	struct fb_frame frame;
-	__u8 payload[FB_CHUNK_BYTES];
+	__u8 payload[FB_MOST_BYTES];
 };
 
 /* Whether a frame that came in a datagram of `bytes` bytes, from the member that it names, is to

@@ -23,8 +23,7 @@ static __always_inline int fb_super_well_formed(const struct __sk_buff *skb,
 	const struct fb_frame *frame = &headers->frame;
 
 	return (frame->kind == FB_KIND_BROADCAST || frame->kind == FB_KIND_PIECE) &&
-	       skb->gso_size >= FB_FRAME_BYTES &&
-	       skb->gso_size <= FB_FRAME_BYTES + FB_CHUNK_BYTES &&
+	       skb->gso_size >= FB_FRAME_BYTES && skb->gso_size <= FB_FRAME_BYTES + FB_MOST_BYTES &&
 	       skb->gso_size == FB_FRAME_BYTES + (__u32)frame->length &&
 	       skb->len <= FB_OUTER_BYTES + FB_MOST_FRAMES * skb->gso_size &&
 	       fb_frame_well_formed(frame) &&

@@ -174,7 +174,7 @@ static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *
 	 * While the lock is held: nothing may replace the data meanwhile. */
 	length--;
 	barrier_var(length);
-	if (!failed && length < FB_CHUNK_BYTES)
+	if (!failed && length < FB_MOST_BYTES)
 		failed = bpf_skb_store_bytes(skb, FB_HEADER_BYTES, c->cell->data, length + 1, 0);
 	fb_unlock(c->cell);
 	if (failed)

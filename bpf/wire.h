@@ -2,7 +2,7 @@
 /*
  * The foldback frame: what travels between hosts, as the payload of one IPv4 UDP datagram.
  *
- *   Ethernet | IPv4 (no options) | UDP, checksum 0 | struct fb_frame | payload (0..FB_CHUNK_BYTES)
+ *   Ethernet | IPv4 (no options) | UDP, checksum 0 | struct fb_frame | payload (0..FB_JUMBO_BYTES)
  *
  * A super-frame is what UDP segmentation offload makes of many: frames of one kind, from one member
  * to one other, of equal size but for the last, one after the other in a datagram that is cut up
@@ -27,14 +27,24 @@ enum {
 
 	FB_MAX_MEMBERS = 64, /* one bit each in a 64-bit map */
 	FB_FRAME_BYTES = 64,
-	/* Most payload a frame carries: 1500 (MTU) - 20 (IPv4) - 8 (UDP) - FB_FRAME_BYTES, which is
-	 * also a multiple of FB_FOLD_BLOCK. */
+	/* Most payload that a frame carries at the usual MTU: 1500 (MTU) - 20 (IPv4) - 8 (UDP) -
+	 * FB_FRAME_BYTES, which is also a multiple of FB_FOLD_BLOCK. */
 	FB_CHUNK_BYTES = 1408,
-	/* Most frames of a super-frame: 64 KiB less all headers. */
+	/* The same at the usual MTU of jumbo frames, 9000, where all members have that. */
+	FB_JUMBO_BYTES = 8896,
+	/* Most bytes of a super-frame: those of a UDP datagram over IPv4. And most frames that it
+	 * has, which is as many usual ones. */
+	FB_SUPER_BYTES = 65507,
 	FB_MOST_FRAMES = 44,
 	/* Bytes that the fold works on at once. Buffers are padded to it. */
 	FB_FOLD_BLOCK = 64,
 };
+
+/* Most payload that the code compiled here is made for: the programs for the usual MTU, which take
+ * a sixth of the memory, say less. */
+#ifndef FB_MOST_BYTES
+#define FB_MOST_BYTES FB_JUMBO_BYTES
+#endif
 
 enum fb_kind {
 	FB_KIND_CONTRIBUTION = 1, /* member -> aggregator: fold this in */
@@ -139,7 +149,7 @@ struct fb_frame {
 
 /* What follows a frame. */
 struct fb_payload {
-	__u8 data[FB_CHUNK_BYTES];
+	__u8 data[FB_MOST_BYTES];
 };
 
 _Static_assert(sizeof(struct fb_frame) == FB_FRAME_BYTES, "struct fb_frame has a hole");
@@ -150,9 +160,11 @@ _Static_assert(__builtin_offsetof(struct fb_frame, token) == 8 &&
 		   __builtin_offsetof(struct fb_frame, check) == 44 &&
 		   __builtin_offsetof(struct fb_frame, message) == 48,
 	       "struct fb_frame is as drawn");
-_Static_assert(FB_CHUNK_BYTES % FB_FOLD_BLOCK == 0, "chunks are whole fold blocks");
+_Static_assert(FB_CHUNK_BYTES % FB_FOLD_BLOCK == 0 && FB_JUMBO_BYTES % FB_FOLD_BLOCK == 0,
+	       "chunks are whole fold blocks");
 _Static_assert(20 + 8 + FB_FRAME_BYTES + FB_CHUNK_BYTES <= 1500, "a chunk fits the usual MTU");
-_Static_assert(20 + 8 + FB_MOST_FRAMES * (FB_FRAME_BYTES + FB_CHUNK_BYTES) <= 65535,
-	       "a super-frame is an IPv4 packet");
+_Static_assert(20 + 8 + FB_FRAME_BYTES + FB_JUMBO_BYTES <= 9000, "a jumbo chunk fits its MTU");
+_Static_assert(FB_MOST_FRAMES == FB_SUPER_BYTES / (FB_FRAME_BYTES + FB_CHUNK_BYTES),
+	       "a super-frame is a datagram");
 
 #endif

@@ -1,13 +1,14 @@
-//! Generated code, and nothing else: Rust of `bpf/intf.h` and `bpf/wire.h`, and the BPF skeletons.
+//! Generated code, and nothing else: Rust of `bpf/intf.h` and `bpf/wire.h`, and BPF objects.
 #![allow(missing_docs, unsafe_code, non_camel_case_types, non_snake_case, non_upper_case_globals)]
 #![allow(clippy::all, clippy::undocumented_unsafe_blocks, unreachable_pub, dead_code)]
 
 include!(concat!(env!("OUT_DIR"), "/intf.rs"));
 
-/// The programs of `bpf/foldback.bpf.c`.
-pub mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/foldback.skel.rs"));
-}
+/// The programs of `bpf/foldback.bpf.c`, for chunks that fit the usual MTU.
+pub static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/foldback.bpf.o"));
+/// The same for those of jumbo frames.
+pub static JUMBO_PROGRAMS: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/foldback_jumbo.bpf.o"));
 
 /// The program of `bpf/lab_faults.bpf.c`.
 pub mod lab_faults {

@@ -24,6 +24,8 @@ mod direct;
 mod egress;
 #[path = "bpf/fold.rs"]
 mod fold;
+#[path = "bpf/jumbo.rs"]
+mod jumbo;
 #[path = "bpf/multicast.rs"]
 mod multicast;
 #[path = "bpf/piece.rs"]

@@ -26,7 +26,7 @@ use foldback::bindings as b;
 use foldback::leaf::fold::fold;
 use foldback::wire::Algorithm::{self, Direct, Ring, Shards, Star};
 use foldback::wire::{Buffers, Kind, Mismatch, Part, Transfer};
-use network::Network;
+use network::{Network, Shape};
 use random::Rng;
 
 /// Bytes of one member's contribution, a function of everything that names it.
@@ -145,8 +145,10 @@ impl Buffers for Data {
     }
 }
 
-/// Most payload of a frame.
+/// Most payload of a frame, at the usual MTU.
 const CHUNK: usize = b::FB_CHUNK_BYTES as usize;
+/// The least cells that there may be.
+const CELLS: Shape = Shape { window: 256, chunk_bytes: CHUNK as u16 };
 
 /// The transfers of a collective at one member. Hosts with several ranks divide messages, here those
 /// of odd members; the others' must fit. By shards, all divide alike.
@@ -154,9 +156,9 @@ fn transfers(
     seed: u64,
     index: usize,
     c: &Collective,
-    members: u8,
-    me: u8,
+    (members, me): (u8, u8),
     algorithm: Algorithm,
+    chunk: usize,
 ) -> Vec<(Transfer, Data)> {
     let kind = match c.pattern {
         Pattern::FoldToAll => Kind::FoldToAll,
@@ -176,13 +178,13 @@ fn transfers(
         }
     };
     let divides = if algorithm == Shards { seed } else { u64::from(me) } % 2 == 1;
-    let step = if divides { 2 * CHUNK } else { usize::MAX };
+    let step = if divides { 2 * chunk } else { usize::MAX };
     let message = contribution(seed, index, me, c.bytes);
     let mut from = 0;
     let mut all = Vec::new();
     while from < c.bytes || all.is_empty() {
         let send = message[from..c.bytes.min(from.saturating_add(step))].to_vec();
-        let transfer = Transfer::part(kind, c.op, c.element, send.len(), from / CHUNK);
+        let transfer = Transfer::part(kind, c.op, c.element, send.len(), from / chunk);
         let transfer = transfer.of(c.bytes as u64);
         from += send.len();
         let recv = vec![0xee; send.len()];
@@ -245,6 +247,8 @@ struct Setting {
     collectives: usize,
     most_bytes: usize,
     window: u32,
+    /// Most payload of a frame.
+    chunk: usize,
     /// Transfers that a member has under way at once, at most.
     depth: usize,
     algorithm: Algorithm,
@@ -267,7 +271,8 @@ struct Took {
 fn run(setting: &Setting) -> Took {
     let Setting { seed, members, window, .. } = *setting;
     let plan = collectives(seed, members, setting.collectives, setting.most_bytes);
-    let network = Network::new(seed, members, window, setting.xdp, setting.fault);
+    let cells = Shape { window, chunk_bytes: setting.chunk as u16 };
+    let network = Network::new(seed, cells, members, setting.xdp, setting.fault);
     let mut wires: Vec<_> = (0..members).map(|me| network.wire(me)).collect();
     let mut all: Vec<_> = (0..members).map(|_| Member::default()).collect();
     let mut rng = Rng(!seed);
@@ -290,7 +295,8 @@ fn run(setting: &Setting) -> Took {
         let (member, wire) = (&mut all[me], &mut wires[me]);
         if member.ahead.is_empty() && member.planned < plan.len() {
             let (index, me, algorithm) = (member.planned, me as u8, setting.algorithm);
-            member.ahead.extend(transfers(seed, index, &plan[index], members, me, algorithm));
+            let (c, who) = (&plan[index], (members, me));
+            member.ahead.extend(transfers(seed, index, c, who, algorithm, setting.chunk));
             member.planned += 1;
         }
         if member.under_way < setting.depth
@@ -354,6 +360,7 @@ const USUAL: Setting = Setting {
     collectives: 300,
     most_bytes: 8192,
     window: 256,
+    chunk: CHUNK,
     depth: 1,
     algorithm: Star,
     xdp: false,
@@ -484,12 +491,23 @@ fn long_messages_wrap_the_window_many_times() {
     }
 }
 
+/// The chunks of jumbo frames, which are sent seven at once, in as few cells as there may be.
+#[test]
+fn long_chunks_are_repaired_as_others_are() {
+    for seed in 600u64..624 {
+        let fault = if seed.is_multiple_of(4) { CALM } else { ROUGH };
+        let chunk = if seed.is_multiple_of(3) { 4000 } else { b::FB_JUMBO_BYTES as usize };
+        let second = Fault { crashes: u64::from(seed.is_multiple_of(5)), ..fault };
+        run(&Setting { chunk, collectives: 40, most_bytes: 200_000, fault: second, ..drawn(seed) });
+    }
+}
+
 #[test]
 fn the_programs_fold_as_user_space_does() {
     let mut rng = Rng(5);
     for op in 1..b::FB_OP_PLACE as u8 {
         for element in 0..b::FB_TYPE_COUNT as u8 {
-            for bytes in [8, 56, 64, 72, 1400, 1408] {
+            for bytes in [8, 56, 64, 72, 1400, 1408, 8896] {
                 // Small values too: logical ops must meet zeroes, comparisons equals.
                 let small = rng.below(2) == 0;
                 let mut draw = || {
@@ -518,7 +536,7 @@ fn disagree(
     lengths: [usize; 2],
     seed: u64,
 ) {
-    let network = Network::new(seed, members, 256, seed.is_multiple_of(2), ROUGH);
+    let network = Network::new(seed, CELLS, members, seed.is_multiple_of(2), ROUGH);
     let start = Instant::now();
     let what =
         format!("{kind:?} by {algorithm:?}, {odd} of {members} odd, {lengths:?}, seed {seed}");
@@ -579,7 +597,7 @@ fn members_that_do_not_agree_on_a_long_message_are_out_of_step() {
                 ([4000, 40_000], [Star, Shards]),
                 ([40_000, 4000], [Shards, Star]),
             ] {
-                let network = Network::new(seed, 3, 256, seed.is_multiple_of(2), ROUGH);
+                let network = Network::new(seed, CELLS, 3, seed.is_multiple_of(2), ROUGH);
                 let start = Instant::now();
                 let mut wires: Vec<_> = (0..3)
                     .map(|me| {

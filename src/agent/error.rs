@@ -91,6 +91,11 @@ impl From<nix::Error> for Cause {
 
 impl From<libbpf_rs::Error> for Cause {
     fn from(error: libbpf_rs::Error) -> Self {
-        Self(error.to_string())
+        // In front of it libbpf-rs may have put what it was doing.
+        let mut cause: &dyn std::error::Error = &error;
+        while let Some(source) = cause.source() {
+            cause = source;
+        }
+        Self(cause.to_string())
     }
 }

@@ -14,13 +14,13 @@ use crate::agent::multicast::Membership;
 use crate::agent::options::Options;
 use crate::agent::owner::Owner;
 use crate::agent::port::HeldPort;
-use crate::agent::programs::{CELL_BYTES, CellMap, Programs, cell_bytes};
+use crate::agent::programs::{CellMap, Programs};
 use crate::agent::protocol::{
     GROUPS_PER_PAGE, GroupReply, GroupStatus, GroupsReply, InterfaceReply, InterfaceStatus, Status,
 };
 use crate::agent::slots::Slots;
 use crate::agent::socket::Peer;
-use crate::agent::spec::{GroupSpec, max_chunk_bytes};
+use crate::agent::spec::GroupSpec;
 use crate::agent::sweep::sweep;
 use crate::agent::sys;
 use crate::bindings::{FB_EVERYONE, FB_MAX_GROUPS, fb_counters, fb_group, fb_member};
@@ -59,7 +59,7 @@ impl Host {
     pub(crate) fn new(options: Options) -> Result<Self> {
         sweep();
         let port = HeldPort::new(options.port)?;
-        let programs = Programs::load(options.port)?;
+        let programs = Programs::load(options.port, interface::chunks()?)?;
         Ok(Self {
             slots: Slots::new(options.limits.groups.min(FB_MAX_GROUPS), &programs)?,
             programs,
@@ -113,7 +113,7 @@ impl Host {
             .own_address()
             .ok_or_else(|| Error::new(ErrorKind::Invalid, "the group has no member here"))?;
         let interface = interface::with_address(address)?;
-        let room = max_chunk_bytes(interface.mtu);
+        let room = self.programs.chunks().most_bytes_at(interface.mtu);
         if spec.chunk_bytes > room {
             let (name, mtu) = (&interface.name, interface.mtu);
             let message = format!(
@@ -122,7 +122,7 @@ impl Host {
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        let bytes = cell_bytes(spec.window);
+        let bytes = self.programs.window_bytes(spec.window);
         let limits = &self.options.limits;
         if self.ledger.admit(peer.uid, bytes, limits, sys::map_exists).is_err() {
             // Cells of groups that are gone count for as long as they are there.
@@ -145,7 +145,7 @@ impl Host {
             hook,
             interface: interface.name.clone(),
             port: self.options.port,
-            cell_bytes: CELL_BYTES,
+            cell_bytes: self.programs.cell_bytes(),
         };
         log::debug!("group {slot} for user {} (process {})", peer.uid, peer.pid);
         let record = GroupRecord {
@@ -222,7 +222,8 @@ impl Host {
     pub(crate) fn interface(&self, address: Ipv4Addr) -> Result<InterfaceReply> {
         self.check_not_ending()?;
         let Interface { name, mtu, .. } = interface::with_address(address)?;
-        Ok(InterfaceReply { name, mtu, max_chunk_bytes: max_chunk_bytes(mtu) })
+        let max_chunk_bytes = self.programs.chunks().most_bytes_at(mtu);
+        Ok(InterfaceReply { name, mtu, max_chunk_bytes })
     }
 
     pub(crate) fn status(&self) -> Result<Status> {

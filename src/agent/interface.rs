@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::netlink::{Netlink, attribute, read_u16, read_u32, text};
+use crate::agent::spec::Chunks;
 
 const IFLA_XDP_ATTACHED: u16 = 2;
 
@@ -54,6 +55,18 @@ pub(crate) fn by_index(index: u32) -> Result<Interface> {
     let message = netlink.get(libc::RTM_GETLINK, &body).context(ErrorKind::Kernel, doing)?;
     parse_link(&message)
         .ok_or_else(|| Error::new(ErrorKind::Kernel, format!("{}: no answer", doing())))
+}
+
+/// What the links of this host call for, which have an address.
+pub(crate) fn chunks() -> Result<Chunks> {
+    let mut mtus = Vec::new();
+    for (index, _) in addresses()? {
+        let interface = by_index(index)?;
+        if interface.ethernet {
+            mtus.push(interface.mtu);
+        }
+    }
+    Ok(Chunks::of_links(mtus))
 }
 
 fn parse_address(body: &[u8]) -> Option<(u32, Ipv4Addr)> {

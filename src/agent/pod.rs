@@ -3,7 +3,7 @@
 
 use std::mem::{offset_of, size_of};
 
-use crate::bindings::{fb_cell, fb_control, fb_counters, fb_group};
+use crate::bindings::{fb_control, fb_counters, fb_group};
 
 /// How many counters there are.
 pub(crate) const COUNTERS: usize = size_of::<fb_counters>() / size_of::<u64>();
@@ -16,8 +16,8 @@ pub(crate) fn group_bytes(group: &fb_group) -> &[u8] {
 }
 
 /// The first element of the cells of a group, as the map holds it: `struct fb_control` in a cell's place.
-pub(crate) fn control_element(token: u64) -> Vec<u8> {
-    let mut bytes = vec![0; size_of::<fb_cell>()];
+pub(crate) fn control_element(token: u64, cell_bytes: u32) -> Vec<u8> {
+    let mut bytes = vec![0; cell_bytes as usize];
     let at = offset_of!(fb_control, token);
     bytes[at..at + size_of::<u64>()].copy_from_slice(&token.to_ne_bytes());
     bytes

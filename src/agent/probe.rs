@@ -12,7 +12,6 @@ use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::interface;
 use crate::agent::options::Options;
 use crate::agent::programs::{self, Programs};
-use crate::agent::spec::max_chunk_bytes;
 use crate::agent::sys;
 
 /// The oldest Linux that foldback is tested on: major and minor number.
@@ -48,21 +47,27 @@ pub struct Candidate {
     pub xdp: bool,
 }
 
+/// The programs that an agent on this host would load.
+fn load(options: &Options) -> Result<Programs> {
+    Programs::load(options.port, interface::chunks()?)
+}
+
 /// Loads the TC programs and lets them go again; how long that took.
 pub fn load_tc(options: &Options) -> Result<Duration> {
     let start = Instant::now();
-    Programs::load(options.port).map(|_| start.elapsed())
+    load(options).map(|_| start.elapsed())
 }
 
 /// Loads the XDP program too.
 pub fn load_xdp(options: &Options) -> Result<()> {
-    Programs::load(options.port)?.xdp_ingress().map(drop)
+    load(options)?.xdp_ingress().map(drop)
 }
 
 /// Makes a map of cells and maps it into memory, as a rank does.
 pub fn map_cells(options: &Options) -> Result<()> {
-    let cells = Programs::load(options.port)?.create_cells(1)?;
-    let length = programs::cell_bytes(1) as usize;
+    let programs = load(options)?;
+    let cells = programs.create_cells(1)?;
+    let length = programs.window_bytes(1) as usize;
     MmapOptions::new()
         .len(length)
         .map_raw(&cells.fd)
@@ -93,6 +98,7 @@ pub fn has_xdp_load_bytes() -> bool {
 /// Addresses that other hosts could reach.
 pub fn candidates() -> Result<Vec<Candidate>> {
     let mut candidates = Vec::new();
+    let chunks = interface::chunks()?;
     for (index, address) in interface::addresses()? {
         if address.is_loopback() {
             continue;
@@ -100,7 +106,7 @@ pub fn candidates() -> Result<Vec<Candidate>> {
         let interface = interface::by_index(index)?;
         candidates.push(Candidate {
             address,
-            max_chunk_bytes: max_chunk_bytes(interface.mtu),
+            max_chunk_bytes: chunks.most_bytes_at(interface.mtu),
             interface: interface.name,
             mtu: interface.mtu,
             ethernet: interface.ethernet,

@@ -4,9 +4,12 @@
 //! once. The XDP program is loaded for the first interface that needs it, as a second object on
 //! the maps of the first: a host that does without XDP never has it verified.
 //!
+//! There are two sets of programs: for chunks that fit the usual MTU, and for those of jumbo frames, whose cells take
+//! six times the memory. A host has one of them.
+//!
 //! What is kept are descriptors of programs and maps; libbpf's objects are gone after loading.
 
-use std::mem::MaybeUninit;
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
@@ -14,21 +17,22 @@ use libbpf_rs::libbpf_sys::{
     BPF_F_INNER_MAP, BPF_F_MMAPABLE, BPF_F_XDP_HAS_FRAGS, BPF_FUNC_xdp_load_bytes,
     bpf_map_create_opts,
 };
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, PrintLevel, ProgramType, set_print};
+use libbpf_rs::{
+    MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, PrintLevel,
+    ProgramType, set_print,
+};
 
 use crate::agent::capability::capable;
 use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::pod;
-use crate::bindings::skeleton::FoldbackSkelBuilder;
-use crate::bindings::{FB_MAX_GROUPS, fb_cell, fb_counters, fb_group};
-
-/// Bytes of a cell in a map, which rounds values up to 8.
-pub(crate) const CELL_BYTES: u32 = size_of::<fb_cell>().next_multiple_of(8) as u32;
+use crate::agent::spec::Chunks;
+use crate::bindings::{FB_MAX_GROUPS, JUMBO_PROGRAMS, PROGRAMS, fb_counters, fb_group};
+use crate::wire::cells;
 
 /// The loaded programs and the maps that the agent itself uses.
 pub(crate) struct Programs {
     port: u16,
+    chunks: Chunks,
     tc_ingress: OwnedFd,
     tc_egress: OwnedFd,
     xdp_ingress: Option<OwnedFd>,
@@ -48,39 +52,50 @@ pub(crate) struct CellMap {
 }
 
 impl Programs {
-    /// Loads the TC programs and makes the maps.
-    pub(crate) fn load(port: u16) -> Result<Self> {
-        log_libbpf();
+    /// Loads the TC programs for such chunks, and makes the maps.
+    pub(crate) fn load(port: u16, chunks: Chunks) -> Result<Self> {
         let start = Instant::now();
         let doing = || "loading the TC programs".to_string();
-        let mut storage = MaybeUninit::uninit();
-        let mut open =
-            FoldbackSkelBuilder::default().open(&mut storage).context(ErrorKind::Kernel, doing)?;
-        set_port(open.maps.rodata_data.as_deref_mut(), port);
-        for mut program in open.open_object_mut().progs_mut() {
+        let mut open = open(port, chunks).context(ErrorKind::Kernel, doing)?;
+        for mut program in open.progs_mut() {
             let xdp = program.prog_type() == ProgramType::Xdp;
             program.set_autoload(!xdp);
         }
-        let skeleton = open.load().map_err(refused)?;
+        let object = open.load().map_err(refused)?;
         let mut shared = Vec::new();
-        for map in libbpf_rs::skel::Skel::object(&skeleton).maps() {
-            if !is_own(&map) {
+        for map in object.maps() {
+            if !is_own(map.name()) {
                 shared.push(MapHandle::try_from(&map).context(ErrorKind::Kernel, doing)?);
             }
         }
-        let progs = &skeleton.progs;
         let programs = Self {
             port,
-            tc_ingress: duplicate(progs.fb_tc_ingress.as_fd())?,
-            tc_egress: duplicate(progs.fb_tc_egress.as_fd())?,
+            chunks,
+            tc_ingress: find_program(&object, "fb_tc_ingress")?,
+            tc_egress: find_program(&object, "fb_tc_egress")?,
             xdp_ingress: None,
             groups: find(&shared, "groups")?,
             cells: find(&shared, "cells")?,
             counters: find(&shared, "counters")?,
             shared,
         };
-        log::debug!("TC programs loaded in {:.1?}", start.elapsed());
+        log::debug!("TC programs loaded in {:.1?}, {chunks:?}", start.elapsed());
         Ok(programs)
+    }
+
+    /// The chunks that they are for.
+    pub(crate) fn chunks(&self) -> Chunks {
+        self.chunks
+    }
+
+    /// From one cell to the next.
+    pub(crate) fn cell_bytes(&self) -> u32 {
+        cells::cell_bytes(self.chunks.most_bytes())
+    }
+
+    /// Bytes of kernel memory that a window takes.
+    pub(crate) fn window_bytes(&self, window: u32) -> u64 {
+        (1 + u64::from(window)) * u64::from(self.cell_bytes())
     }
 
     pub(crate) fn tc_ingress(&self) -> BorrowedFd<'_> {
@@ -104,11 +119,8 @@ impl Programs {
     fn load_xdp(&self) -> Result<OwnedFd> {
         let start = Instant::now();
         let doing = || "loading the XDP program".to_string();
-        let mut storage = MaybeUninit::uninit();
-        let mut open =
-            FoldbackSkelBuilder::default().open(&mut storage).context(ErrorKind::Kernel, doing)?;
-        set_port(open.maps.rodata_data.as_deref_mut(), self.port);
-        for mut program in open.open_object_mut().progs_mut() {
+        let mut open = open(self.port, self.chunks).context(ErrorKind::Kernel, doing)?;
+        for mut program in open.progs_mut() {
             let xdp = program.prog_type() == ProgramType::Xdp;
             program.set_autoload(xdp);
             if xdp {
@@ -117,13 +129,12 @@ impl Programs {
                 program.set_flags(BPF_F_XDP_HAS_FRAGS);
             }
         }
-        for mut map in open.open_object_mut().maps_mut() {
+        for mut map in open.maps_mut() {
             if let Some(same) = self.shared.iter().find(|shared| shared.name() == map.name()) {
                 map.reuse_fd(same.as_fd()).context(ErrorKind::Kernel, doing)?;
             }
         }
-        let skeleton = open.load().map_err(refused)?;
-        let program = duplicate(skeleton.progs.fb_xdp_ingress.as_fd())?;
+        let program = find_program(&open.load().map_err(refused)?, "fb_xdp_ingress")?;
         log::debug!("XDP program loaded in {:.1?}", start.elapsed());
         Ok(program)
     }
@@ -140,7 +151,7 @@ impl Programs {
             MapType::Array,
             Some("fb_cells"),
             size_of::<u32>() as u32,
-            size_of::<fb_cell>() as u32,
+            self.cell_bytes(),
             1 + window,
             &options,
         )
@@ -179,7 +190,7 @@ impl Programs {
         self.counters
             .update_percpu(&slot, &zeros, MapFlags::ANY)
             .context(ErrorKind::Kernel, doing)?;
-        let control = pod::control_element(token);
+        let control = pod::control_element(token, self.cell_bytes());
         cells.map.update(&[0; 4], &control, MapFlags::ANY).context(ErrorKind::Kernel, doing)?;
         // From here on frames reach the cells. A token in use belongs to a group that lives.
         let added =
@@ -218,11 +229,6 @@ impl Programs {
     }
 }
 
-/// Bytes of kernel memory that a window takes.
-pub(crate) fn cell_bytes(window: u32) -> u64 {
-    (1 + u64::from(window)) * u64::from(CELL_BYTES)
-}
-
 /// Whether XDP programs may read frames the way ours does (Linux 5.18).
 pub(crate) fn has_xdp_load_bytes() -> bool {
     log_libbpf();
@@ -240,15 +246,32 @@ pub(crate) fn log_libbpf() {
     })));
 }
 
-fn set_port(rodata: Option<&mut crate::bindings::skeleton::types::rodata>, port: u16) {
-    if let Some(rodata) = rodata {
-        rodata.fb_port = port;
+/// The programs for such chunks, which are to use a port.
+fn open(port: u16, chunks: Chunks) -> libbpf_rs::Result<OpenObject> {
+    log_libbpf();
+    let object = match chunks {
+        Chunks::Usual => PROGRAMS,
+        Chunks::Jumbo => JUMBO_PROGRAMS,
+    };
+    let mut open = ObjectBuilder::default().open_memory(object)?;
+    for mut map in open.maps_mut() {
+        if is_own(map.name()) {
+            // The port is all there is in it: libbpf refuses fewer bytes than there are.
+            map.set_initial_value(&port.to_ne_bytes())?;
+        }
     }
+    Ok(open)
 }
 
 /// Read-only data is each object's own: it holds the same values.
-fn is_own(map: &impl MapCore) -> bool {
-    map.name().to_string_lossy().ends_with(".rodata")
+fn is_own(map: &OsStr) -> bool {
+    map.to_string_lossy().ends_with(".rodata")
+}
+
+fn find_program(object: &Object, name: &str) -> Result<OwnedFd> {
+    let program = object.progs().find(|program| program.name() == name);
+    let missing = || Error::new(ErrorKind::Kernel, format!("there is no program {name}"));
+    duplicate(program.ok_or_else(missing)?.as_fd())
 }
 
 fn find(maps: &[MapHandle], name: &str) -> Result<MapHandle> {

@@ -5,10 +5,48 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::error::{Error, ErrorKind, Result};
-use crate::bindings::{FB_CHUNK_BYTES, FB_EVERYONE, FB_FRAME_BYTES, FB_MAX_MEMBERS, FB_MAX_WINDOW};
+use crate::bindings::{
+    FB_CHUNK_BYTES, FB_EVERYONE, FB_FRAME_BYTES, FB_JUMBO_BYTES, FB_MAX_MEMBERS, FB_MAX_WINDOW,
+};
 
 /// IPv4 header, UDP header and frame header, in front of a chunk.
 const FRAME_OVERHEAD: u32 = 20 + 8 + FB_FRAME_BYTES;
+
+/// The least MTU of a link that has chunks longer than usual: what they save does not pay for their memory on a link
+/// that is hardly better than the usual.
+const JUMBO_MTU: u32 = 4096;
+
+/// What a host's programs have room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chunks {
+    /// Chunks that fit the usual MTU, 1500.
+    Usual,
+    /// Those of jumbo frames, of up to 9000 bytes.
+    Jumbo,
+}
+
+impl Chunks {
+    /// What a host needs whose Ethernet links have these MTUs.
+    pub fn of_links(mtus: impl IntoIterator<Item = u32>) -> Self {
+        let is_jumbo = mtus.into_iter().any(|mtu| mtu >= JUMBO_MTU);
+        if is_jumbo { Self::Jumbo } else { Self::Usual }
+    }
+
+    /// Most bytes of a chunk.
+    pub fn most_bytes(self) -> u32 {
+        match self {
+            Self::Usual => FB_CHUNK_BYTES,
+            Self::Jumbo => FB_JUMBO_BYTES,
+        }
+    }
+
+    /// Most payload that fits into frames of an interface.
+    pub fn most_bytes_at(self, mtu: u32) -> u16 {
+        let room = mtu.saturating_sub(FRAME_OVERHEAD);
+        let most = if mtu < JUMBO_MTU { FB_CHUNK_BYTES } else { self.most_bytes() };
+        room.min(most) as u16
+    }
+}
 
 /// A group to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,9 +109,9 @@ impl GroupSpec {
                 self.window
             ));
         }
-        if self.chunk_bytes == 0 || u32::from(self.chunk_bytes) > FB_CHUNK_BYTES {
+        if self.chunk_bytes == 0 || u32::from(self.chunk_bytes) > FB_JUMBO_BYTES {
             return invalid(format!(
-                "a chunk has 1 to {FB_CHUNK_BYTES} bytes, not {}",
+                "a chunk has 1 to {FB_JUMBO_BYTES} bytes, not {}",
                 self.chunk_bytes
             ));
         }
@@ -91,11 +129,6 @@ impl GroupSpec {
     pub fn own_address(&self) -> Option<Ipv4Addr> {
         self.members.get(usize::from(self.self_index)).copied()
     }
-}
-
-/// Most payload that fits into frames of an interface.
-pub fn max_chunk_bytes(mtu: u32) -> u16 {
-    mtu.saturating_sub(FRAME_OVERHEAD).min(FB_CHUNK_BYTES) as u16
 }
 
 #[cfg(test)]
@@ -142,7 +175,7 @@ mod tests {
             GroupSpec { window: 48, ..spec() },
             GroupSpec { window: 8192, ..spec() },
             GroupSpec { chunk_bytes: 0, ..spec() },
-            GroupSpec { chunk_bytes: 1409, ..spec() },
+            GroupSpec { chunk_bytes: 8897, ..spec() },
         ] {
             assert_eq!(bad.check().unwrap_err().kind(), ErrorKind::Invalid, "{bad:?}");
         }
@@ -150,9 +183,20 @@ mod tests {
 
     #[test]
     fn chunks_fit_the_mtu() {
-        assert_eq!(max_chunk_bytes(1500), 1408);
-        assert_eq!(max_chunk_bytes(9000), 1408);
-        assert_eq!(max_chunk_bytes(1400), 1308);
-        assert_eq!(max_chunk_bytes(68), 0);
+        let of = |mtu| [Chunks::Usual, Chunks::Jumbo].map(|chunks| chunks.most_bytes_at(mtu));
+        assert_eq!(of(68), [0, 0]);
+        assert_eq!(of(1400), [1308, 1308]);
+        assert_eq!(of(1500), [1408, 1408]);
+        assert_eq!(of(4095), [1408, 1408]);
+        assert_eq!(of(4096), [1408, 4004]);
+        assert_eq!(of(9000), [1408, 8896]);
+        assert_eq!(of(65535), [1408, 8896]);
+    }
+
+    #[test]
+    fn one_jumbo_link_is_enough() {
+        assert_eq!(Chunks::of_links([]), Chunks::Usual);
+        assert_eq!(Chunks::of_links([1500, 4095]), Chunks::Usual);
+        assert_eq!(Chunks::of_links([1500, 9000]), Chunks::Jumbo);
     }
 }

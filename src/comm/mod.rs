@@ -52,6 +52,7 @@ impl Folding {
             members: hosts,
             ranks,
             has_shards: place.has_shards,
+            chunk_bytes: place.chunk_bytes.into(),
             algorithm: shared.algorithm,
         });
         Self { group, router, ground, calls: 0 }

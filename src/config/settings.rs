@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Config, Policy, Quantize, Report, Sum, Transport, max_bytes};
 use crate::bindings::FB_MAX_WINDOW;
-use crate::wire::Algorithm;
+use crate::wire::{Algorithm, LEAST_WINDOW};
 
 /// Who reads a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,11 +96,11 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "`auto`: between more than two hosts that all hear them, results and broadcasts go by one frame, to an IP multicast address of the group's; `off`: by one to each",
         parse: Some(|config, text| one_of(&mut config.shared.multicast, text, &[("auto", true), ("off", false)])) },
     Setting { name: "FOLDBACK_WINDOW", form: "a power of two from 256 to 4096", reader: AllRanks, default: "1024",
-        meaning: "cells of a group, a power of two from 256 to 4096; a cell takes 1472 bytes of kernel memory on each host",
+        meaning: "cells of a group, a power of two from 256 to 4096; a cell takes 1472 bytes of kernel memory on each host. Between hosts whose links have an MTU of 4096 or more it is a quarter of that, and 256 at least; cells there take 8960 bytes",
         parse: Some(|config, text| {
             number(&mut config.shared.window, text)?;
             let window = config.shared.window;
-            (window.is_power_of_two() && (256..=FB_MAX_WINDOW).contains(&window)).then_some(())
+            (window.is_power_of_two() && (LEAST_WINDOW..=FB_MAX_WINDOW).contains(&window)).then_some(())
         }) },
     Setting { name: "FOLDBACK_SETUP_TIMEOUT", form: "seconds, at least 1", reader: EachRank, default: "60",
         meaning: "seconds that ranks may take to answer the roll call of MPI_Init, before the job is aborted with a message: some were started without foldback",

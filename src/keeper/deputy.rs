@@ -90,9 +90,8 @@ impl<M: Memory, D: Datagrams> Deputy<M, D> {
         let mut counters = self.lock();
         let reply = native::enter(&self.memory, &self.group, &mut counters, frame, payload, true);
         drop(counters);
-        let payload = &reply.payload[..usize::from(reply.frame.length)];
-        for member in (0..self.group.members).filter(|member| reply.mask >> member & 1 == 1) {
-            self.send(member, &reply.frame, payload);
+        for member in (0..self.group.members).filter(|member| reply.mask() >> member & 1 == 1) {
+            self.send(member, reply.frame(), reply.payload());
         }
     }
 

@@ -31,7 +31,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow};
 
-use crate::bindings::{FB_CHUNK_BYTES, FB_FRAME_BYTES, FB_KIND_HELLO, fb_frame};
+use crate::bindings::{FB_FRAME_BYTES, FB_JUMBO_BYTES, FB_KIND_HELLO, fb_frame};
 use crate::sockopt;
 use crate::wire::Identity;
 use crate::wire::cells::Mapped;
@@ -41,7 +41,7 @@ use streams::Streams;
 
 const FRAME: usize = FB_FRAME_BYTES as usize;
 /// Longest datagram that makes sense.
-const MOST: usize = FRAME + FB_CHUNK_BYTES as usize;
+const MOST: usize = FRAME + FB_JUMBO_BYTES as usize;
 /// Frames that may wait for the keeper: a window of them, as far as the system allows.
 const RECEIVE_BUFFER: i32 = 4 << 20;
 /// Datagrams that are taken in at once, at most: a rank has its own call to see to.

@@ -25,7 +25,7 @@ use nix::sys::socket::{
 };
 
 use super::{FRAME, MOST, frame_of};
-use crate::bindings::{FB_CHUNK_BYTES, FB_WIRE_MAGIC, fb_frame};
+use crate::bindings::{FB_JUMBO_BYTES, FB_WIRE_MAGIC, fb_frame};
 
 /// A connection that nobody here has had need of for so long is closed.
 const IDLE: Duration = Duration::from_secs(30);
@@ -108,7 +108,7 @@ impl Stream {
             let mut at = 0;
             while let Some(frame) = bytes[at..*filled].get(..FRAME).map(frame_of) {
                 let end = at + FRAME + usize::from(frame.length);
-                if frame.magic != FB_WIRE_MAGIC || u32::from(frame.length) > FB_CHUNK_BYTES {
+                if frame.magic != FB_WIRE_MAGIC || u32::from(frame.length) > FB_JUMBO_BYTES {
                     return Err(ErrorKind::InvalidData.into());
                 }
                 if end > *filled {

@@ -91,11 +91,11 @@ fn members_by(count: u8, ways: impl Fn(Arc<Seat>) -> Ways<Nowhere, Mapped, Peers
         (0..count).map(|member| SocketAddrV4::new(address(member), at(member).port())).collect();
     let (mut wires, mut seats) = (Vec::new(), Vec::new());
     for me in 0..count {
-        let chunk_bytes = FB_CHUNK_BYTES as u16;
+        let chunk_bytes = b::FB_CHUNK_BYTES as u16;
         let identity = Identity { token: TOKEN, members: count, me, chunk_bytes, multicast: false };
         let others = peers.iter().enumerate();
         let others = others.map(|(member, at)| (member != usize::from(me)).then(|| home(*at)));
-        let memory = Mapped::own(WINDOW).unwrap();
+        let memory = Mapped::own(WINDOW, chunk_bytes).unwrap();
         let seat = at(me).seat(&identity, others.collect(), memory.clone());
         seats.push(Arc::clone(&seat));
         wires.push(Wire::new(Cells::new(memory), ways(seat), identity));
@@ -252,9 +252,13 @@ fn goes_by_a_connection(contact: Contact, streams: &Streams) {
     let elsewhere: Vec<_> = contact.elsewhere.iter().map(|(own, _)| *own).collect();
     let keeper = Keepers::default().at(to, &elsewhere).unwrap();
     let own = keeper.elsewhere().pop().unwrap_or(SocketAddrV4::new(to, keeper.port()));
-    let chunk_bytes = FB_CHUNK_BYTES as u16;
+    let chunk_bytes = b::FB_CHUNK_BYTES as u16;
     let identity = Identity { token: TOKEN, members: 2, me: 0, chunk_bytes, multicast: false };
-    let seat = keeper.seat(&identity, vec![None, Some(contact)], Mapped::own(WINDOW).unwrap());
+    let seat = keeper.seat(
+        &identity,
+        vec![None, Some(contact)],
+        Mapped::own(WINDOW, chunk_bytes).unwrap(),
+    );
     let pull = frame(b::FB_KIND_PULL, fb_frame { seq: 7, target: 1, ..Default::default() });
     let (begin, mut came) = (Instant::now(), None);
     while came.is_none() {
@@ -321,10 +325,11 @@ impl Datagrams for Counted {
 
 #[test]
 fn frames_take_both_ways_while_the_programs_are_in_doubt() {
-    let chunk_bytes = FB_CHUNK_BYTES as u16;
+    let chunk_bytes = b::FB_CHUNK_BYTES as u16;
     let identity = Identity { token: TOKEN, members: 2, me: 0, chunk_bytes, multicast: false };
     let (first, second) = (Counted::default(), Counted::default());
-    let deputy = Arc::new(Deputy::new(&identity, Mapped::own(WINDOW).unwrap(), second.clone()));
+    let deputy =
+        Arc::new(Deputy::new(&identity, Mapped::own(WINDOW, chunk_bytes).unwrap(), second.clone()));
     let mut ways = Ways::new(first.clone());
     let pull = fb_frame { kind: b::FB_KIND_PULL as u8, ..Default::default() };
     let sent = |ways: &mut Ways<Counted, Mapped, Counted>| {

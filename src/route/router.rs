@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use super::class::Class;
 use super::way::{ORDER, Way};
-use crate::bindings as b;
 use crate::call::{COLLECTIVES, Collective};
 use crate::wire::Algorithm;
 
@@ -22,8 +21,9 @@ pub struct Setting {
     pub members: usize,
     /// Ranks on all hosts.
     pub ranks: usize,
-    /// Whether it can go by shards.
+    /// Whether it can go by shards, and beyond how many bytes: of single chunks that is `Star`.
     pub has_shards: bool,
+    pub chunk_bytes: usize,
     /// `FOLDBACK_ALGORITHM`: the only one to be tried.
     pub algorithm: Option<Algorithm>,
 }
@@ -162,7 +162,7 @@ fn ways(id: ClassId, setting: &Setting) -> Vec<Way> {
             if bytes <= DIRECT_BYTES && members <= DIRECT_MEMBERS {
                 folds.push(Algorithm::Direct);
             }
-            if setting.has_shards && bytes > b::FB_CHUNK_BYTES as usize {
+            if setting.has_shards && bytes > setting.chunk_bytes {
                 folds.push(Algorithm::Shards);
             }
             folds
@@ -217,7 +217,9 @@ mod tests {
     #[test]
     fn the_real_mpi_is_always_among_the_ways() {
         let all = |collective, bytes, members| {
-            let setting = Setting { members, ranks: members, has_shards: true, algorithm: None };
+            let (ranks, chunk_bytes) = (members, 1408);
+            let setting =
+                Setting { members, ranks, has_shards: true, chunk_bytes, algorithm: None };
             let ways = ways(ClassId::new(collective, bytes), &setting);
             ways.iter().map(|way| way.name()).collect::<Vec<_>>().join(" ")
         };

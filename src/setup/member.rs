@@ -92,7 +92,8 @@ fn by_keeper(
     peers: &[Option<Contact>],
     window: u32,
 ) -> Result<(GroupWire, Member), Trouble> {
-    let memory = Mapped::own(window).map_err(|error| Trouble::Group(error.to_string()))?;
+    let memory = Mapped::own(window, identity.chunk_bytes)
+        .map_err(|error| Trouble::Group(error.to_string()))?;
     let seat = keeper.seat(identity, peers.to_vec(), memory.clone());
     let own = members[usize::from(identity.me)];
     let interface = hosts::interface_at(own).unwrap_or_else(|| own.to_string());

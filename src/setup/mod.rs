@@ -38,7 +38,7 @@ use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::topology::{Layout, Place};
 use crate::wire::socket::SocketPool;
-use crate::wire::{Algorithm, Identity};
+use crate::wire::{Algorithm, Identity, window_for};
 use agent::AgentAccess;
 use exchange::{Failure, exchange};
 use hello::{Hello, agree, elsewhere};
@@ -50,6 +50,8 @@ use trouble::Trouble;
 
 /// This process has not heard what is sent to all at once: one trial is enough.
 static DEAF: AtomicBool = AtomicBool::new(false);
+/// Nor have chunks longer than usual come through: a router on the way has a smaller MTU, say.
+static NO_JUMBO: AtomicBool = AtomicBool::new(false);
 
 /// What set-up needs of the context.
 #[derive(Clone, Copy)]
@@ -74,6 +76,11 @@ impl Context<'_> {
     fn multicast(&self) -> bool {
         let wanted = self.config.as_ref().is_ok_and(|config| config.shared.multicast);
         wanted && !DEAF.load(Ordering::Relaxed)
+    }
+
+    /// Most bytes of a chunk, likewise, where the link has room for `most`.
+    fn chunk_bytes(&self, most: u16) -> u16 {
+        if NO_JUMBO.load(Ordering::Relaxed) { most.min(FB_CHUNK_BYTES as u16) } else { most }
     }
 }
 
@@ -165,8 +172,9 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
         offer.contact(members[member], &elsewhere).filter(|_| other)
     };
     let peers: Vec<_> = leaders().enumerate().map(contact).collect();
+    let window = window_for(config.shared.window, chunk_bytes);
     if leads {
-        let join = means.join(context, &identity, &members, &peers, config.shared.window);
+        let join = means.join(context, &identity, &members, &peers, window);
         joined = join.map_err(|error| trouble = Some(error)).ok();
     }
     let leaf = leaf.unwrap_or_else(|error| {
@@ -196,6 +204,16 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
             greeting.again(wire);
         }
     })?;
+    let no_fold = |outcome: &Outcome| outcome.trouble.as_ref().is_some_and(Trouble::is_no_fold);
+    if u32::from(chunk_bytes) > FB_CHUNK_BYTES && outcomes.iter().any(no_fold) {
+        log::info!(
+            "chunks of {chunk_bytes} bytes do not come through, though all links have room for them: \
+             trying shorter ones"
+        );
+        NO_JUMBO.store(true, Ordering::Relaxed);
+        drop((joined, leaf));
+        return set_up(context, comm, transport);
+    }
     troubles(&layout, outcomes.iter().map(|outcome| &outcome.trouble)).inspect_err(|_| {
         if by_sockets {
             context.keepers.set_in_vain();
@@ -209,7 +227,7 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
     if let (Some((wire, _)), Some(keeper)) = (&mut joined, &means.keeper) {
         go_to_work(wire, keeper, peers);
     }
-    let has_shards = Algorithm::has_shards(members.len(), config.shared.window.into());
+    let has_shards = Algorithm::has_shards(members.len(), window.into());
     let mut place = Place::new(layout, rank, chunk_bytes, has_shards).ok_or(NoGroup::Nowhere)?;
     // Who names an algorithm gets it.
     place.swaps &= config.shared.algorithm.is_none();

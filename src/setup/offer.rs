@@ -63,7 +63,7 @@ impl Offer {
         if transport != Transport::Sockets {
             match context.agent.ask(|client| client.interface(address)) {
                 Ok((client, interface)) => {
-                    offer.chunk_bytes = interface.max_chunk_bytes & !7;
+                    offer.chunk_bytes = context.chunk_bytes(interface.max_chunk_bytes & !7);
                     offer.port = client.welcome().port;
                     offer.embedded = context.agent.embedded_address();
                     offer.multicast = context.multicast();

@@ -79,6 +79,13 @@ pub enum Missing {
     Fold,
 }
 
+impl Trouble {
+    /// Hosts hear each other, but a first fold, of whole chunks, does not come back.
+    pub fn is_no_fold(&self) -> bool {
+        matches!(self, Self::Silence { missing: Missing::Fold, .. })
+    }
+}
+
 impl fmt::Display for NoGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

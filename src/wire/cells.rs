@@ -8,15 +8,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::bindings::{
-    FB_DEAF_FROM, FB_KIND_BROADCAST, FB_KIND_CONTRIBUTION, fb_cell, fb_control, fb_frame, fb_kind,
+    FB_DEAF_FROM, FB_FOLD_BLOCK, FB_JUMBO_BYTES, FB_KIND_BROADCAST, FB_KIND_CONTRIBUTION, fb_cell,
+    fb_control, fb_frame, fb_kind,
 };
+
+/// Bytes from one cell to the next, of chunks of up to `chunk` bytes: folds take whole blocks.
+pub const fn cell_bytes(chunk: u32) -> u32 {
+    offset_of!(fb_cell, data) as u32 + chunk.next_multiple_of(FB_FOLD_BLOCK)
+}
 
 /// Where the cells are: a mapped BPF map, or plain memory in tests.
 ///
 /// # Safety
 /// `base` points to `1 + window` elements of `cell_bytes` bytes each, aligned to 8 bytes, that stay where
 /// they are for as long as the value lives, and are zeroed or written by foldback only. Each but the first begins
-/// with `struct fb_cell`, whose data go to the end of the element.
+/// with `struct fb_cell`, whose data go to the end of the element: a whole number of blocks, and no more than
+/// `FB_JUMBO_BYTES`.
 pub unsafe trait Memory {
     /// First element (`struct fb_control`).
     fn base(&self) -> *mut fb_control;
@@ -35,8 +42,8 @@ pub unsafe trait Memory {
 
     /// Bytes that a chunk may have.
     #[inline]
-    fn most_bytes(&self) -> usize {
-        self.cell_bytes() - offset_of!(fb_cell, data)
+    fn most_bytes(&self) -> u16 {
+        (self.cell_bytes() - offset_of!(fb_cell, data)) as u16
     }
 }
 
@@ -114,7 +121,7 @@ impl<M: Memory> Cells<M> {
 
     /// Of a ready chunk: the data, and up to which chunk every host is done (results only).
     pub fn result(&self, seq: u64, length: usize) -> (&[u8], u64) {
-        debug_assert!(self.is_ready(seq) && length <= self.memory.most_bytes());
+        debug_assert!(self.is_ready(seq) && length <= self.memory.most_bytes().into());
         let cell = self.cell(seq);
         // SAFETY: a ready cell is not written again until this host says that it has released the chunk
         // (window rule, docs/protocol.md), which takes `set_consumed`, after the borrow.
@@ -176,7 +183,7 @@ impl<M: Memory> Cells<M> {
     }
 
     fn post(&self, frame: &fb_frame, payload: &[u8], kind: u8) -> &[u8] {
-        assert!(payload.len() <= self.memory.most_bytes());
+        assert!(payload.len() <= self.memory.most_bytes().into());
         let cell = self.cell(frame.seq);
         // SAFETY: aligned fields of the memory. The lock keeps the programs out while the cell
         // changes hands; they hold it for microseconds and never wait with it taken.
@@ -224,12 +231,12 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Cells that no program knows.
+    /// Cells that no program knows, for chunks of up to `chunk` bytes.
     ///
     /// # Errors
     /// There is no memory.
-    pub fn own(window: u32) -> std::io::Result<Self> {
-        let cell_bytes = size_of::<fb_cell>() as u32;
+    pub fn own(window: u32, chunk: u16) -> std::io::Result<Self> {
+        let cell_bytes = cell_bytes(chunk.into());
         let bytes = (1 + window as usize) * cell_bytes as usize;
         Ok(Self::of(memmap2::MmapMut::map_anon(bytes)?, window, cell_bytes))
     }
@@ -250,7 +257,10 @@ impl Mapped {
     }
 
     fn of(mut map: memmap2::MmapMut, window: u32, cell_bytes: u32) -> Self {
-        assert!(cell_bytes as usize >= size_of::<fb_cell>() && cell_bytes.is_multiple_of(8));
+        let data = cell_bytes - self::cell_bytes(0);
+        assert!(
+            data.is_multiple_of(FB_FOLD_BLOCK) && (FB_FOLD_BLOCK..=FB_JUMBO_BYTES).contains(&data)
+        );
         Self { base: map.as_mut_ptr().cast(), window, cell_bytes, _map: Arc::new(map) }
     }
 }

@@ -57,7 +57,7 @@ mod tests {
 
     /// The programs', compiled for user space. What lies behind the payload is no part of it.
     fn by_the_programs(frame: &fb_frame, payload: &[u8]) -> u32 {
-        let mut padded = b::fb_payload { data: [0xa5; b::FB_CHUNK_BYTES as usize] };
+        let mut padded = b::fb_payload { data: [0xa5; b::FB_JUMBO_BYTES as usize] };
         padded.data[..payload.len()].copy_from_slice(payload);
         // SAFETY: both live, and the payload has the room that is asked for.
         unsafe { b::fb_check(frame, &raw const padded, payload.len() as u32) }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn it_is_that_of_the_programs() {
-        for length in 0..=b::FB_CHUNK_BYTES as usize {
+        for length in 0..=b::FB_JUMBO_BYTES as usize {
             let (frame, payload) = example(length);
             assert_eq!(frame.check, by_the_programs(&frame, &payload), "{length} bytes");
         }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_shows() {
-        for length in [0, 4, 8, 63, 64, 65, b::FB_CHUNK_BYTES as usize] {
+        for length in [0, 4, 8, 63, 64, 65, b::FB_JUMBO_BYTES as usize] {
             let (frame, payload) = example(length);
             // SAFETY: plain integers without holes.
             let header: [u8; 64] = unsafe { std::mem::transmute(frame) };

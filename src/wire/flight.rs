@@ -8,7 +8,9 @@ use super::buffers::Buffers;
 use super::cells::Memory;
 use super::check::sealed;
 use super::stripe::Stripe;
-use super::{Algorithm, Fabric, IN_FLIGHT, Kind, Mismatch, Part, Transfer, Turn, Wire};
+use super::{
+    Algorithm, Fabric, IN_FLIGHT, Kind, Mismatch, Part, Transfer, Turn, Wire, most_frames,
+};
 use crate::bindings as b;
 
 /// A transfer under way.
@@ -279,7 +281,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             Kind::Broadcast(root) if root == me => {
                 self.cells.post_broadcast(&frame, payload);
                 self.outbox.push(frame);
-                if self.outbox.len() == b::FB_MOST_FRAMES as usize {
+                if self.outbox.len() == most_frames(self.identity.chunk_bytes) {
                     self.flush();
                 }
                 false
@@ -316,7 +318,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     /// Sends broadcasts from their cells.
     pub(super) fn fan_out(&mut self, frames: &[b::fb_frame]) {
         let other = self.other();
-        for frames in frames.chunks(b::FB_MOST_FRAMES as usize) {
+        for frames in frames.chunks(most_frames(self.identity.chunk_bytes)) {
             let posted = |frame: &b::fb_frame| {
                 let payload = self.cells.posted(frame);
                 (sealed(*frame, payload), payload)

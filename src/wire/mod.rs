@@ -46,7 +46,7 @@ pub trait Fabric {
     /// Sends `frame` and `payload` towards `member`.
     fn send(&mut self, member: u8, frame: &b::fb_frame, payload: &[u8]);
 
-    /// Sends many of one kind, at most `FB_MOST_FRAMES`; at once, if the way allows it.
+    /// Sends many of one kind, at most [`most_frames`] of them; at once, if the way allows it.
     fn send_many(&mut self, member: u8, frames: &[(b::fb_frame, &[u8])]) {
         for (frame, payload) in frames {
             self.send(member, frame, payload);
@@ -63,6 +63,12 @@ pub trait Fabric {
     /// Something came that was waited for.
     #[inline]
     fn moved(&mut self) {}
+}
+
+/// Frames with so much payload that can be sent at once: as many as a datagram holds.
+pub fn most_frames(chunk_bytes: u16) -> usize {
+    let frames = b::FB_SUPER_BYTES / (b::FB_FRAME_BYTES + u32::from(chunk_bytes));
+    frames.min(b::FB_MOST_FRAMES) as usize
 }
 
 /// Where a fold to all is made.
@@ -127,6 +133,15 @@ enum Turn {
 /// Chunks under way at once. More would only fill the receivers' queues, where the
 /// surplus is dropped.
 const IN_FLIGHT: u64 = 64;
+/// Least cells in a window.
+pub const LEAST_WINDOW: u32 = 4 * IN_FLIGHT as u32;
+
+/// Cells in a window, where there would be `cells` of the usual size: of longer chunks fewer are as many bytes, and
+/// carry a frame each all the same.
+pub fn window_for(cells: u32, chunk_bytes: u16) -> u32 {
+    let is_jumbo = u32::from(chunk_bytes) > b::FB_CHUNK_BYTES;
+    if is_jumbo { (cells / 4).max(LEAST_WINDOW) } else { cells }
+}
 /// The member that aggregates syncs.
 const SYNC_AGGREGATOR: u8 = 0;
 
@@ -168,9 +183,10 @@ pub struct Wire<M, F, B> {
 
 impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     /// A member that has not sent anything yet. Panics if the window is so small that what is in
-    /// flight could fill it before anybody reports progress (docs/protocol.md).
+    /// flight could fill it before anybody reports progress (docs/protocol.md), or cells do not hold a chunk.
     pub fn new(cells: Cells<M>, fabric: F, identity: Identity) -> Self {
-        assert!(cells.window() >= 4 * IN_FLIGHT, "a window of {} cells", cells.window());
+        assert!(cells.window() >= LEAST_WINDOW.into(), "a window of {} cells", cells.window());
+        assert!(identity.chunk_bytes <= cells.memory().most_bytes());
         let group = native::group(&identity, cells.window() as u32);
         Self {
             cells,
@@ -330,9 +346,8 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         let (memory, group) = (self.cells.memory(), &self.group);
         let frame = sealed(frame, payload);
         let reply = native::enter(memory, group, &mut counters, &frame, payload, true);
-        if reply.mask != 0 {
-            let length = usize::from(reply.frame.length);
-            self.fabric.send(self.other(), &reply.frame, &reply.payload[..length]);
+        if reply.mask() != 0 {
+            self.fabric.send(self.other(), reply.frame(), reply.payload());
         }
     }
 

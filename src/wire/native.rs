@@ -1,9 +1,45 @@
 //! The protocol of the programs, run by this process (`bpf/native.c`).
 #![allow(unsafe_code)]
 
+use std::mem::MaybeUninit;
+
 use super::Identity;
 use super::cells::Memory;
 use crate::bindings as b;
+
+/// What a hook sends. Of the payload no more is written than the frame says, which is mostly far less than there is
+/// room for.
+pub struct Reply(MaybeUninit<b::fb_native_reply>);
+
+impl Reply {
+    /// Members to send to, one bit each.
+    pub fn mask(&self) -> u64 {
+        // SAFETY: all in front of the payload has been written, if only by zeroes.
+        unsafe { (*self.0.as_ptr()).mask }
+    }
+
+    /// Nothing yet: TC must see the frame too.
+    pub fn to_tc(&self) -> bool {
+        // SAFETY: likewise.
+        unsafe { (*self.0.as_ptr()).to_tc != 0 }
+    }
+
+    /// The frame to be sent.
+    pub fn frame(&self) -> &b::fb_frame {
+        // SAFETY: likewise.
+        unsafe { &(*self.0.as_ptr()).frame }
+    }
+
+    /// Its payload.
+    pub fn payload(&self) -> &[u8] {
+        let length = usize::from(self.frame().length);
+        // SAFETY: so much of the payload has been written.
+        unsafe {
+            let payload = &raw const (*self.0.as_ptr()).payload;
+            std::slice::from_raw_parts(payload.cast::<u8>(), length)
+        }
+    }
+}
 
 /// Whether a frame that came in a datagram of `bytes` bytes, from the member that it names, is to be taken
 /// in by this host.
@@ -32,13 +68,14 @@ pub fn enter<M: Memory>(
     frame: &b::fb_frame,
     payload: &[u8],
     can_send: bool,
-) -> b::fb_native_reply {
-    assert!(payload.len() == usize::from(frame.length) && frame.length <= b::FB_CHUNK_BYTES as u16);
-    assert!(payload.len() <= memory.most_bytes());
+) -> Reply {
+    assert_eq!(payload.len(), usize::from(frame.length));
+    assert!(frame.length.max(frame.extent) <= memory.most_bytes());
     assert_eq!(group.window, memory.window());
-    let mut reply = std::mem::MaybeUninit::<b::fb_native_reply>::zeroed();
+    let mut reply = Reply(MaybeUninit::uninit());
     // SAFETY: the memory has 1 + window elements (contract of `Memory`), which are changed under the cell's
-    // lock, or by one word, as the programs do; the reply is plain integers.
+    // lock, or by one word, as the programs do, and have room for what the frame speaks of; the reply is written
+    // as far as it is read.
     unsafe {
         b::fb_native_cell(
             frame,
@@ -48,8 +85,8 @@ pub fn enter<M: Memory>(
             memory.cell(frame.seq),
             counters,
             i32::from(can_send),
-            reply.as_mut_ptr(),
+            reply.0.as_mut_ptr(),
         );
-        reply.assume_init()
     }
+    reply
 }

@@ -16,7 +16,7 @@ use super::check::sealed;
 use super::flight::{Awaited, Coming, Flights};
 use super::stripe::{Stripe, in_flight};
 use super::transfer::Transfer;
-use super::{Buffers, Fabric, Mismatch, Wire};
+use super::{Buffers, Fabric, Mismatch, Wire, most_frames};
 use crate::bindings as b;
 
 impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
@@ -104,8 +104,8 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
                 (sealed(frame, payload), payload)
             })
             .collect();
-        if !frames.is_empty() {
-            self.fabric.send_many(to, &frames);
+        for frames in frames.chunks(most_frames(self.identity.chunk_bytes)) {
+            self.fabric.send_many(to, frames);
         }
     }
 

@@ -116,10 +116,11 @@ pub fn maps_of(programs: &[u32]) -> Vec<u32> {
 
 /// Maps a group's cells, writes into the first one, and reads that back.
 pub fn touch_cells(cells: BorrowedFd<'_>, window: usize) {
-    use foldback::bindings::fb_cell;
-    let length = (1 + window) * size_of::<fb_cell>();
+    use foldback::bindings::{FB_CHUNK_BYTES, fb_cell};
+    let cell_bytes = foldback::wire::cells::cell_bytes(FB_CHUNK_BYTES) as usize;
+    let length = (1 + window) * cell_bytes;
     let map = memmap2::MmapOptions::new().len(length).map_raw(&cells).expect("cells can be mapped");
-    let cell = map.as_mut_ptr().cast::<fb_cell>().wrapping_add(window);
+    let cell = map.as_mut_ptr().wrapping_add(window * cell_bytes).cast::<fb_cell>();
     // SAFETY: the mapping has 1 + window cells, and a new group's are nobody's business yet.
     unsafe {
         assert_eq!((*cell).seq, 0, "a new cell is free");

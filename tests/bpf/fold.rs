@@ -5,6 +5,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
 use crate::host::{Chunk, Host, SUM, TC_NEXT, TC_REDIRECT, TC_TAKEN, TO_ALL, XDP_DROP, XDP_PASS};
+use crate::kernel::Kernel;
 use crate::namespace::{Peer, in_namespace};
 use crate::random::Rng;
 use crate::reference::{elements, fold_all};
@@ -17,12 +18,21 @@ const LENGTHS: [usize; 4] = [8, 64, 72, b::FB_CHUNK_BYTES as usize];
 /// Runs a fold of each kind. `run` gets the host, the chunk, and what each member contributes; the
 /// result must be in the cell afterwards.
 fn every_fold(run: impl Fn(&Host, Chunk, &[Vec<u8>])) {
-    let host = Host::new(MEMBERS, 0);
+    every_fold_on(Kernel::shared(), &LENGTHS, run);
+}
+
+/// The same, of these lengths, by these programs.
+pub fn every_fold_on(
+    kernel: &'static Kernel,
+    lengths: &[usize],
+    run: impl Fn(&Host, Chunk, &[Vec<u8>]),
+) {
+    let host = Host::on(kernel, MEMBERS, 0);
     let mut rng = Rng(11);
     let mut seq = 0;
     for op in 1..b::FB_OP_PLACE as u8 {
         for element in 0..b::FB_TYPE_COUNT as u8 {
-            for length in LENGTHS {
+            for &length in lengths {
                 let inputs: Vec<_> =
                     (0..MEMBERS).map(|_| elements(&mut rng, element, length)).collect();
                 host.set_consumed(seq);

@@ -96,7 +96,7 @@ impl Host {
             // A test run's packets belong to a socket of root.
             uid: 0,
             window: WINDOW,
-            chunk_bytes: b::FB_CHUNK_BYTES as u16,
+            chunk_bytes: kernel.chunk_bytes,
             members,
             self_: me,
             ..Default::default()

@@ -1,18 +1,16 @@
 //! The real programs in the kernel, attached to nothing, and their maps.
 #![allow(unsafe_code)]
 
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 use foldback::bindings as b;
-use foldback::bindings::skeleton::FoldbackSkelBuilder;
+use foldback::wire::cells::cell_bytes;
 use libbpf_rs::libbpf_sys::{
     BPF_F_INNER_MAP, BPF_F_MMAPABLE, BPF_F_XDP_HAS_FRAGS, bpf_map_create_opts,
     bpf_obj_get_info_by_fd, bpf_prog_info, bpf_prog_test_run_opts, bpf_test_run_opts,
 };
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ProgramType};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ObjectBuilder, ProgramType};
 use nix::unistd::geteuid;
 
 /// One of the programs.
@@ -33,6 +31,8 @@ pub struct Verdict {
 
 /// Programs and maps.
 pub struct Kernel {
+    /// Most payload of a frame.
+    pub chunk_bytes: u16,
     ingress: OwnedFd,
     egress: OwnedFd,
     xdp: OwnedFd,
@@ -49,26 +49,37 @@ const SK_BUFF_GSO_SEGS: usize = 41;
 const SK_BUFF_GSO_SIZE: usize = 44;
 
 impl Kernel {
-    /// Loads all three programs on maps of their own.
+    /// Loads all three programs, for the usual MTU, on maps of their own.
     pub fn load() -> Self {
+        Self::of(b::PROGRAMS, b::FB_CHUNK_BYTES)
+    }
+
+    fn of(object: &[u8], chunk_bytes: u32) -> Self {
         assert!(geteuid().is_root(), "this test needs root: it loads BPF programs");
-        let mut storage = MaybeUninit::uninit();
-        let mut open = FoldbackSkelBuilder::default().open(&mut storage).expect("the object opens");
-        for mut program in open.open_object_mut().progs_mut() {
+        let mut open = ObjectBuilder::default().open_memory(object).expect("the object opens");
+        for mut program in open.progs_mut() {
             if program.prog_type() == ProgramType::Xdp {
                 program.set_flags(BPF_F_XDP_HAS_FRAGS); // as the agent does
             }
         }
-        let skeleton = open.load().expect("the kernel takes the programs");
-        let (progs, maps) = (&skeleton.progs, &skeleton.maps);
-        let keep = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().expect("a descriptor");
+        let object = open.load().expect("the kernel takes the programs");
+        let program = |name: &str| {
+            let program = object.progs().find(|program| program.name() == name);
+            let program = program.expect("a program");
+            program.as_fd().try_clone_to_owned().expect("a descriptor")
+        };
+        let map = |name: &str| {
+            let map = object.maps().find(|map| map.name() == name);
+            MapHandle::try_from(&map.expect("a map")).expect("a handle")
+        };
         Self {
-            ingress: keep(progs.fb_tc_ingress.as_fd()),
-            egress: keep(progs.fb_tc_egress.as_fd()),
-            xdp: keep(progs.fb_xdp_ingress.as_fd()),
-            groups: MapHandle::try_from(&maps.groups).expect("groups"),
-            cells: MapHandle::try_from(&maps.cells).expect("cells"),
-            counters: MapHandle::try_from(&maps.counters).expect("counters"),
+            chunk_bytes: chunk_bytes as u16,
+            ingress: program("fb_tc_ingress"),
+            egress: program("fb_tc_egress"),
+            xdp: program("fb_xdp_ingress"),
+            groups: map("groups"),
+            cells: map("cells"),
+            counters: map("counters"),
         }
     }
 
@@ -76,6 +87,12 @@ impl Kernel {
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Kernel> = OnceLock::new();
         SHARED.get_or_init(Self::load)
+    }
+
+    /// The same, for jumbo frames.
+    pub fn jumbo() -> &'static Self {
+        static JUMBO: OnceLock<Kernel> = OnceLock::new();
+        JUMBO.get_or_init(|| Self::of(b::JUMBO_PROGRAMS, b::FB_JUMBO_BYTES))
     }
 
     fn program(&self, hook: Hook) -> &OwnedFd {
@@ -114,7 +131,7 @@ impl Kernel {
         segments: Option<(u32, u32)>,
     ) -> Verdict {
         let program = self.program(hook);
-        let mut out = vec![0_u8; 4096];
+        let mut out = vec![0_u8; 16384];
         let mut context = [0_u32; SK_BUFF_WORDS];
         (context[SK_BUFF_MARK], context[SK_BUFF_IFINDEX]) = (mark, interface);
         if let Some((count, bytes)) = segments {
@@ -145,7 +162,7 @@ impl Kernel {
 
     /// Makes cells for a group, and lets the programs know both.
     pub fn add_group(&self, token: u64, group: &b::fb_group) -> MapHandle {
-        let inner = create_cells(group.window);
+        let inner = create_cells(group.window, self.chunk_bytes);
         let fd = inner.as_fd().as_raw_fd().to_ne_bytes();
         self.cells.update(&group.slot.to_ne_bytes(), &fd, MapFlags::ANY).expect("cells");
         // The control element lies in a cell's place.
@@ -189,13 +206,13 @@ impl Kernel {
     }
 }
 
-fn create_cells(window: u32) -> MapHandle {
+fn create_cells(window: u32, chunk_bytes: u16) -> MapHandle {
     let options = bpf_map_create_opts {
         sz: size_of::<bpf_map_create_opts>() as _,
         map_flags: BPF_F_MMAPABLE | BPF_F_INNER_MAP,
         ..Default::default()
     };
-    let (key, value) = (size_of::<u32>() as u32, size_of::<b::fb_cell>() as u32);
+    let (key, value) = (size_of::<u32>() as u32, cell_bytes(chunk_bytes.into()));
     MapHandle::create(MapType::Array, Some("test_cells"), key, value, 1 + window, &options)
         .expect("a map of cells")
 }
@@ -203,14 +220,18 @@ fn create_cells(window: u32) -> MapHandle {
 /// Element `index` of a group's cells.
 pub fn element<T: Plain>(cells: &MapHandle, index: u32) -> T {
     let bytes = cells.lookup(&index.to_ne_bytes(), MapFlags::ANY).expect("cells");
-    from_bytes(&bytes.expect("an element"))
+    let mut bytes = bytes.expect("an element");
+    // Those of the usual MTU have fewer data than the structure has.
+    bytes.resize(bytes.len().max(size_of::<T>()), 0);
+    from_bytes(&bytes)
 }
 
 /// Sets a cell, or what lies at the beginning of one's place.
 pub fn set_element<T: Plain>(cells: &MapHandle, index: u32, value: &T) {
     let bytes = cells.lookup(&index.to_ne_bytes(), MapFlags::ANY).expect("cells");
     let mut bytes = bytes.expect("an element");
-    bytes[..size_of::<T>()].copy_from_slice(bytes_of(value));
+    let length = size_of::<T>().min(bytes.len());
+    bytes[..length].copy_from_slice(&bytes_of(value)[..length]);
     cells.update(&index.to_ne_bytes(), &bytes, MapFlags::ANY).expect("cells");
 }
 

@@ -35,7 +35,7 @@ pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
         without_ipv6();
-        ip("link add v0 index 10 type veth peer name v1 index 11");
+        ip("link add v0 index 10 mtu 9000 type veth peer name v1 index 11 mtu 9000");
         // In this order: v0 has a carrier when it comes up, and sends from the first frame on.
         ip("link set v1 up");
         ip("link set v0 up");
@@ -95,7 +95,7 @@ impl Peer {
         let end = Instant::now() + patience;
         let timeout = TimeVal::new(patience.as_secs() as i64, patience.subsec_micros().into());
         setsockopt(&self.0, ReceiveTimeout, &timeout).expect("a timeout");
-        let mut buffer = vec![0; 4096];
+        let mut buffer = vec![0; 16384];
         while Instant::now() < end {
             match recvfrom::<LinkAddr>(self.0.as_raw_fd(), &mut buffer) {
                 // The socket sees both ends.

@@ -96,11 +96,24 @@ fn calls_beyond_the_limit_go_to_mpi() {
     assert!(outcome.calls_for("too large") > 0, "{:#}", outcome.stats);
 }
 
+/// Links with an MTU of 9000 have chunks of six times as many bytes.
 #[test]
-fn large_frames_and_small_windows_change_nothing() {
+fn jumbo_frames_change_nothing_but_how_many_there_are() {
     let _turn = turn();
-    let job = fold_all(Job::new(Mpi::Open, 3)).option(&["--mtu", "9000"]);
-    check(job, 500, 7, &["--big-every", "50"]).assert_folded(ALL);
+    let jumbo = |mpi, hosts, hook| {
+        let job = fold_all(Job::new(mpi, hosts)).option(&["--mtu", "9000"]);
+        job.env("FOLDBACK_HOOK", hook)
+    };
+    let big = ["--big-every", "50"];
+    let outcome = check(jumbo(Mpi::Open, 3, "tc"), 500, 7, &big);
+    outcome.assert_folded(ALL);
+    let usual = check(fold_all(Job::new(Mpi::Open, 3)), 500, 7, &big);
+    let deposited = [&outcome, &usual].map(|outcome| outcome.kernel("deposited"));
+    assert!(2 * deposited[0] < deposited[1], "{deposited:?}");
+
+    check(jumbo(Mpi::Mpich, 2, "xdp").ranks_per_host(2), 500, 8, &big).assert_folded(ALL);
+    let job = jumbo(Mpi::Open, 4, "tc").env("FOLDBACK_ALGORITHM", "shards");
+    check(job, 300, 9, &["--big-every", "5"]).assert_folded(ALL);
 }
 
 /// The lab gives every host the same number of ranks, but the program's own communicators do not.

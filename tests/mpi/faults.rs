@@ -1,8 +1,9 @@
 //! Networks that lose, double, reorder and spoil frames.
 
+use std::process::Command;
 use std::time::Instant;
 
-use crate::harness::{Job, Lab, Mpi, Outcome, turn};
+use crate::harness::{HANG, Job, Lab, Mpi, Outcome, succeed, turn};
 
 const SMALL_FAULTS: &[&str] =
     &["--loss", "1%", "--dup", "1%", "--reorder", "1%", "--corrupt", "1%"];
@@ -53,6 +54,7 @@ streams! {
     along_a_ring: Job::new(Mpi::Mpich, 4).env("FOLDBACK_ALGORITHM", "ring");
     of_several_ranks_a_host: Job::new(Mpi::Open, 2).ranks_per_host(2);
     of_mpich: Job::new(Mpi::Mpich, 2);
+    in_jumbo_frames: Job::new(Mpi::Open, 3).option(&["--mtu", "9000"]);
 }
 
 /// Each fault by itself, from hardly any frame to one in ten, and all of them at once.
@@ -170,6 +172,19 @@ fn without_its_network(setting: (Mpi, u32, u32)) -> Outcome {
     outlive_in(&lab, setting, &options, "ip link set eth1 down")
 }
 
+/// One of another MTU than its links': a router on the way cannot pass on what they can.
+fn of_a_smaller_mtu(setting: (Mpi, u32, u32)) {
+    let lab = Lab::with(setting.1, &["--networks", "2", "--mtu", "9000"]);
+    let port =
+        format!("nsenter --net=/run/foldback/lab/{}/fabric ip link set p1n1 mtu 1500", lab.name);
+    succeed(Command::new("sh").args(["-c", &port]), HANG);
+    let options = ["-x", "FOLDBACK_NET=10.77.1.0/24,10.77.0.0/24", "-x", "FOLDBACK_LOG=info"];
+    let outcome = outlive_in(&lab, setting, &options, "true");
+    let (said, ranks) = ("chunks of 8896 bytes do not come through", setting.1 * setting.2);
+    assert_eq!(outcome.stderr.matches(said).count(), ranks as usize, "{}", outcome.stderr);
+    outcome.assert_hook("tc");
+}
+
 fn assert_streamed(outcome: &Outcome) {
     assert!(outcome.stderr.contains("does not answer datagrams"), "{}", outcome.stderr);
     assert!(outcome.rescued() > 0, "{:#}", outcome.stats);
@@ -195,6 +210,9 @@ fn everything_may_be_lost_for_a_while() {
 fn the_port_may_be_filtered() {
     outlive((Mpi::Open, 4, 2), filtered).assert_rescued();
     outlive((Mpi::Mpich, 2, 1), filtered).assert_rescued();
+    // Long chunks are datagrams as others are.
+    let jumbo = Lab::with(3, &["--mtu", "9000"]);
+    outlive_in(&jumbo, (Mpi::Open, 3, 1), &[], &filtered(&jumbo)).assert_rescued();
 }
 
 #[test]
@@ -207,6 +225,12 @@ fn datagrams_may_be_filtered() {
 fn its_own_network_may_be_down_for_good() {
     assert_streamed(&without_its_network((Mpi::Open, 4, 2)));
     assert_streamed(&without_its_network((Mpi::Mpich, 2, 1)));
+}
+
+#[test]
+fn its_network_may_not_carry_what_its_links_do() {
+    of_a_smaller_mtu((Mpi::Open, 3, 1));
+    of_a_smaller_mtu((Mpi::Mpich, 2, 2));
 }
 
 #[test]

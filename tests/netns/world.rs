@@ -29,21 +29,22 @@ pub fn address(host: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 66, 0, 1 + host)
 }
 
-/// Runs `host` in `count` namespaces at once, each in a thread of its own, with the bridge between
+/// Runs `host` in namespaces at once, each in a thread of its own and on a link of its MTU, with the bridge between
 /// them.
-pub fn run_hosts(count: u8, host: impl Fn(u8, &Meeting, &Bridge) + Send + Sync + 'static) {
+pub fn run_hosts(mtus: &[u32], host: impl Fn(u8, &Meeting, &Bridge) + Send + Sync + 'static) {
     assert!(geteuid().is_root(), "this test needs root: it makes network namespaces and loads BPF");
     let bridge = Bridge::new();
+    let count = mtus.len() as u8;
     let meeting = Arc::new(Meeting::new(count));
     let host = Arc::new(host);
     let (finished, hosts) = channel();
-    for index in 0..count {
+    for (index, mtu) in (0..count).zip(mtus.iter().copied()) {
         let (meeting, host) = (Arc::clone(&meeting), Arc::clone(&host));
         let (bridge, finished) = (bridge.clone(), finished.clone());
         let work = move || {
             let leaving = Leaving(&meeting);
             unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
-            plug_in(index, &bridge);
+            plug_in(index, mtu, &bridge);
             host(index, &meeting, &bridge);
             std::mem::forget(leaving);
         };
@@ -101,11 +102,11 @@ impl Bridge {
     }
 }
 
-fn plug_in(host: u8, bridge: &Bridge) {
+fn plug_in(host: u8, mtu: u32, bridge: &Bridge) {
     without_ipv6();
     let thread = gettid();
     bridge.run(vec![
-        format!("link add p{host} type veth peer name eth0 netns {thread}"),
+        format!("link add p{host} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {thread}"),
         format!("link set p{host} master br0"),
         // A host sees what is for its own MAC address, as behind a NIC.
         format!("link set p{host} type bridge_slave flood off"),

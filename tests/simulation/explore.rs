@@ -18,7 +18,7 @@ use foldback::wire::{Kind, Transfer};
 
 use crate::adversary::{Choices, Deviation};
 use crate::network::Network;
-use crate::{CHUNK, Collective, Member, Pattern, collectives, transfers};
+use crate::{CELLS, CHUNK, Collective, Member, Pattern, collectives, transfers};
 
 #[derive(Clone, Copy, Debug)]
 struct Setting {
@@ -53,7 +53,6 @@ fn six(algorithm: Algorithm) -> Vec<Collective> {
     ]
 }
 
-const WINDOW: u32 = 256;
 /// Far more rounds than any run takes.
 const MOST_ROUNDS: u64 = 20_000;
 const SEED: u64 = 1;
@@ -62,7 +61,7 @@ const SEED: u64 = 1;
 fn run(setting: &Setting, plan: &[Collective], deviations: &[Deviation]) -> (Vec<usize>, u64) {
     let Setting { members, algorithm, .. } = *setting;
     let choices = Rc::new(RefCell::new(Choices::new(deviations)));
-    let network = Network::under(Box::new(choices.clone()), members, WINDOW, setting.xdp, true);
+    let network = Network::under(Box::new(choices.clone()), CELLS, members, setting.xdp, true);
     let mut wires: Vec<_> = (0..members).map(|me| network.wire(me)).collect();
     let mut all: Vec<_> = (0..members).map(|_| Member::default()).collect();
     let start = Instant::now();
@@ -88,7 +87,14 @@ fn run(setting: &Setting, plan: &[Collective], deviations: &[Deviation]) -> (Vec
             steps += 1;
             while member.planned < plan.len() && member.ahead.len() < setting.depth {
                 let index = member.planned;
-                member.ahead.extend(transfers(SEED, index, &plan[index], members, me, algorithm));
+                member.ahead.extend(transfers(
+                    SEED,
+                    index,
+                    &plan[index],
+                    (members, me),
+                    algorithm,
+                    CHUNK,
+                ));
                 member.planned += 1;
             }
             while member.under_way < setting.depth
@@ -156,7 +162,7 @@ fn explore(setting: &Setting, plan: &[Collective]) -> Took {
 /// elsewhere. Returns how many alternatives each choice had.
 fn only_the_last_waits(algorithm: Algorithm, members: u8, deviations: &[Deviation]) -> Vec<usize> {
     let choices = Rc::new(RefCell::new(Choices::new(deviations)));
-    let network = Network::under(Box::new(choices.clone()), members, WINDOW, false, true);
+    let network = Network::under(Box::new(choices.clone()), CELLS, members, false, true);
     let start = Instant::now();
     let (sum, long) = (b::FB_OP_SUM as u8, b::FB_TYPE_I64 as u8);
     let mut wires: Vec<_> = (0..members)

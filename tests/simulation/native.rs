@@ -6,9 +6,9 @@ use foldback::bindings as b;
 /// The programs' fold.
 pub fn fold(into: &[u8], from: &[u8], op: u8, element: u8) -> Vec<u8> {
     #[repr(C, align(8))]
-    struct Padded([u8; b::FB_CHUNK_BYTES as usize]);
+    struct Padded([u8; b::FB_JUMBO_BYTES as usize]);
     let pad = |data: &[u8]| {
-        let mut padded = Padded([0x5a; b::FB_CHUNK_BYTES as usize]);
+        let mut padded = Padded([0x5a; b::FB_JUMBO_BYTES as usize]);
         padded.0[..data.len()].copy_from_slice(data);
         padded
     };

@@ -12,7 +12,6 @@ use foldback::keeper::ways::Ways;
 use foldback::wire::cells::{Cells, Mapped};
 use foldback::wire::{Buffers, Fabric, Identity, Wire, native};
 
-use crate::CHUNK;
 use crate::adversary::{Adversary, Fault, Seeded};
 
 struct Host {
@@ -42,6 +41,7 @@ type Packet = (u8, b::fb_frame, Vec<u8>, Way);
 
 struct State {
     hosts: Vec<Host>,
+    chunk_bytes: u16,
     /// By time of arrival and a serial number.
     wire: BTreeMap<(u64, u64), Packet>,
     serial: u64,
@@ -61,6 +61,14 @@ fn flip((_, frame, payload, _): &mut Packet, bit: usize) {
         // SAFETY: within the frame, which is integers without holes.
         None => unsafe { *std::ptr::from_mut(frame).cast::<u8>().add(byte) ^= mask },
     }
+}
+
+/// The cells of every host.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub window: u32,
+    /// Most payload of a frame.
+    pub chunk_bytes: u16,
 }
 
 /// A handle on the network.
@@ -85,9 +93,9 @@ pub type Out = Ways<Port, Mapped, SecondPort>;
 
 impl Network {
     /// One on which chance decides what befalls frames; with a second transport, if programs may be gone.
-    pub fn new(seed: u64, members: u8, window: u32, xdp: bool, fault: Fault) -> Self {
+    pub fn new(seed: u64, cells: Shape, members: u8, xdp: bool, fault: Fault) -> Self {
         let second = fault.crashes > 0 || fault.dead > 0;
-        let network = Self::under(Box::new(Seeded::new(seed, fault)), members, window, xdp, second);
+        let network = Self::under(Box::new(Seeded::new(seed, fault)), cells, members, xdp, second);
         for (me, host) in network.0.borrow_mut().hosts.iter_mut().enumerate() {
             host.crashed = fault.dead >> me & 1 == 1;
         }
@@ -97,23 +105,24 @@ impl Network {
     /// One on which `adversary` decides.
     pub fn under(
         adversary: Box<dyn Adversary>,
+        cells: Shape,
         members: u8,
-        window: u32,
         xdp: bool,
         second: bool,
     ) -> Self {
+        let Shape { window, chunk_bytes } = cells;
         let host = |me| Host {
             crashed: false,
             deputy: Weak::new(),
-            group: b::fb_group { window, members, self_: me, ..Default::default() },
-            cells: Mapped::own(window).expect("memory for cells"),
+            group: b::fb_group { window, chunk_bytes, members, self_: me, ..Default::default() },
+            cells: Mapped::own(window, chunk_bytes).expect("memory for cells"),
             counters: b::fb_counters::default(),
             address: 0,
             learnt: vec![0; members.into()],
         };
         let hosts = (0..members).map(host).collect();
         let (wire, serial, frames, now) = (BTreeMap::new(), 0, [0; 2], 0);
-        let state = State { hosts, wire, serial, frames, now, adversary, second, xdp };
+        let state = State { hosts, chunk_bytes, wire, serial, frames, now, adversary, second, xdp };
         Self(Rc::new(RefCell::new(state)))
     }
 
@@ -124,9 +133,10 @@ impl Network {
 
     /// What a member works its collectives with.
     pub fn wire<B: Buffers>(&self, me: u8) -> Wire<Mapped, Out, B> {
-        let members = self.0.borrow().hosts.len() as u8;
-        let identity =
-            Identity { token: 7, members, me, chunk_bytes: CHUNK as u16, multicast: false };
+        let state = self.0.borrow();
+        let (members, chunk_bytes) = (state.hosts.len() as u8, state.chunk_bytes);
+        drop(state);
+        let identity = Identity { token: 7, members, me, chunk_bytes, multicast: false };
         Wire::new(Cells::new(self.memory(me)), self.ways(&identity), identity)
     }
 
@@ -259,12 +269,11 @@ impl State {
         if let Some(from) = from.filter(|_| host.counters.drop_corrupt == corrupt) {
             host.learnt[usize::from(frame.source)] = from;
         }
-        if reply.to_tc != 0 {
+        if reply.to_tc() {
             return true;
         }
-        let payload = &reply.payload[..usize::from(reply.frame.length)];
-        for to in (0..64).filter(|to| reply.mask >> to & 1 == 1) {
-            self.forward(me, to, &reply.frame, payload);
+        for to in (0..64).filter(|to| reply.mask() >> to & 1 == 1) {
+            self.forward(me, to, reply.frame(), reply.payload());
         }
         false
     }

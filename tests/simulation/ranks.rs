@@ -20,9 +20,7 @@ use foldback::wire::cells::Mapped;
 use crate::adversary::Fault;
 use crate::network::{Network, Out};
 use crate::random::Rng;
-use crate::{CALM, CHUNK, GHOSTS, MOST, ROUGH};
-
-const WINDOW: u32 = 256;
+use crate::{CALM, CELLS, CHUNK, GHOSTS, MOST, ROUGH};
 
 /// One run.
 #[derive(Clone, Copy)]
@@ -224,7 +222,7 @@ fn ranks(layout: &Layout, network: &Network) -> Vec<Rank> {
             let segment = first.take().map_or_else(|| Segment::open(&file, host.len()), Ok);
             let segment = segment.expect("memory that is shared");
             let leaf = (host.len() > 1).then(|| Leaf::new(segment, local, host.len()));
-            let has_shards = Algorithm::has_shards(members.into(), WINDOW.into());
+            let has_shards = Algorithm::has_shards(members.into(), CELLS.window.into());
             let place = Place::new(layout.clone(), rank, CHUNK as u16, has_shards);
             let place = place.expect("the rank is on a host");
             let engine = Engine::new(place, (local == 0).then(|| network.wire(me)), leaf);
@@ -242,7 +240,7 @@ pub fn run(setting: &Setting) -> u64 {
     let plan: Vec<_> =
         (0..setting.collectives).map(|_| collective(setting, &layout, &mut rng)).collect();
     let members = layout.hosts.len() as u8;
-    let network = Network::new(seed, members, WINDOW, seed.is_multiple_of(2), setting.fault);
+    let network = Network::new(seed, CELLS, members, seed.is_multiple_of(2), setting.fault);
     let mut all = ranks(&layout, &network);
     let count = all.len();
     let start = Instant::now();
