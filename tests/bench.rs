@@ -38,8 +38,14 @@ fn text(bytes: &[u8]) -> String {
 /// Runs it, with its results in `out`. Returns what it printed.
 #[track_caller]
 fn ok(arguments: &[&str], out: &Path) -> String {
+    without_jobs(&[arguments, &["--timeout", "600"]].concat(), out)
+}
+
+/// The same of what has no jobs, which could take too long.
+#[track_caller]
+fn without_jobs(arguments: &[&str], out: &Path) -> String {
     let mut all = arguments.to_vec();
-    all.extend(["--repeats", "1", "--timeout", "600", "--out", out.to_str().unwrap()]);
+    all.extend(["--repeats", "1", "--out", out.to_str().unwrap()]);
     let output = bench(&all);
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{arguments:?}: {}\n{stdout}{stderr}", output.status);
@@ -202,6 +208,20 @@ fn the_floor_stands_beside_the_allreduce() {
         csv.assert_positive(value);
     }
     assert!(out.path().join("floor.md").is_file());
+    assert_no_lab();
+}
+
+#[test]
+fn waiting_awake_stands_beside_waiting_asleep() {
+    let _turn = turn();
+    let out = Scratch::new("bench-waiting");
+    let table = without_jobs(&["waiting", "--iterations", "200", "--per-cpu", "1,4"], out.path());
+    assert!(table.contains("| threads a CPU | looks and yields | looks, then sleeps | sleeps |"));
+    let csv = Csv::read(&out.path().join("waiting.csv"));
+    assert_eq!(csv.column("per_cpu"), ["1", "1", "1", "4", "4", "4"]);
+    for value in ["us", "cpu_us"] {
+        csv.assert_positive(value);
+    }
     assert_no_lab();
 }
 
@@ -383,6 +403,7 @@ fn wrong_words_are_one_clear_line() {
         ),
         (&["floor", "--hosts", "4"], "between 2 hosts"),
         (&["types", "--hosts", "2", "--sizes", "12"], "not a multiple of 8"),
+        (&["waiting", "--per-cpu", "0"], "--per-cpu"),
         (&["quantize", "--hosts", "2", "--sizes", "12"], "not a multiple of 8"),
         (&["osu", "--osu-dir", "/nonexistent"], "/nonexistent is no directory"),
         (&["osu", "--osu-dir", "/sys/power"], "no osu_allreduce"),

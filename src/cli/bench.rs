@@ -22,6 +22,7 @@ mod report;
 mod samples;
 mod setting;
 mod types;
+mod waiting;
 
 use std::process::ExitCode;
 
@@ -52,6 +53,7 @@ enum Command {
     Osu(osu::Args),
     Quantize(quantize::Args),
     Types(types::Args),
+    Waiting(waiting::Args),
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
@@ -61,5 +63,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Some(Command::Osu(args)) => osu::run(args),
         Some(Command::Quantize(args)) => quantize::run(args),
         Some(Command::Types(args)) => types::run(args),
+        Some(Command::Waiting(args)) => waiting::run(args),
     }
 }

@@ -9,9 +9,10 @@ pub fn describe(mpis: &[Mpi]) -> Vec<String> {
     let kernel = read("/proc/sys/kernel/osrelease");
     let load = read("/proc/loadavg");
     let load = load.split(' ').next().unwrap_or("?");
-    let mpis: Vec<_> = mpis.iter().map(|&mpi| mpi_version(mpi)).collect();
+    let own = concat!("foldback ", env!("CARGO_PKG_VERSION")).to_owned();
+    let all: Vec<_> = std::iter::once(own).chain(mpis.iter().map(|&m| mpi_version(m))).collect();
     let mut lines = vec![
-        format!("foldback {}, {}", env!("CARGO_PKG_VERSION"), mpis.join(", ")),
+        all.join(", "),
         format!(
             "Linux {kernel}, {} CPUs ({}), {}, load before {load}",
             cpus(),

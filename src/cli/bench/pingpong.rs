@@ -17,7 +17,7 @@ use crate::lab::registry::{self, Lab};
 
 /// The programs of `benchmarks/floor/bench_floor.bpf.c`.
 #[allow(missing_docs, unreachable_pub, dead_code, clippy::all, clippy::undocumented_unsafe_blocks)]
-mod skeleton {
+pub mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/bench_floor.skel.rs"));
 }
 
@@ -26,10 +26,10 @@ const DROP_PORT: u16 = 17802;
 const ECHO_PORT: u16 = 17803;
 
 /// As long as the payload of a folded Allreduce of 4 bytes.
-const PAYLOAD: usize = size_of::<fb_frame>() + 4;
+pub const PAYLOAD: usize = size_of::<fb_frame>() + 4;
 
 /// After so long without an answer a frame is lost, which on these links none is.
-const LOST: Duration = Duration::from_secs(10);
+pub const LOST: Duration = Duration::from_secs(10);
 
 /// Microseconds of each frame, in the order sent.
 pub struct Times {
@@ -72,7 +72,7 @@ pub fn measure(lab: &str, iterations: usize) -> Result<Times> {
 
 /// Puts a program onto TC ingress of this namespace's `eth0`, as foldback does, for as long as the
 /// descriptor is open.
-fn attach(program: BorrowedFd<'_>) -> Result<OwnedFd> {
+pub fn attach(program: BorrowedFd<'_>) -> Result<OwnedFd> {
     let index = nix::net::if_::if_nametoindex("eth0").context("the host has no eth0")?;
     let on = i32::try_from(index)?;
     // SAFETY: the program is open, and no options are given.
@@ -111,14 +111,14 @@ impl Last {
 
 /// Waits as `src/wait.rs` does – polls, then offers the CPU, and polls the longer the more often
 /// that sufficed – but has no MPI to drive meanwhile.
-struct Waiter {
+pub struct Waiter {
     spins: u32,
 }
 
 impl Waiter {
     const MOST_SPINS: u32 = 256;
 
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self { spins: 32 }
     }
 
@@ -126,7 +126,22 @@ impl Waiter {
     ///
     /// # Errors
     /// It is lost, or what `done` says.
-    fn until(&mut self, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+    pub fn until(&mut self, done: impl FnMut() -> Result<bool>) -> Result<()> {
+        self.until_by(done, || {
+            std::thread::yield_now();
+            Ok(())
+        })
+    }
+
+    /// The same, doing something else in place of yielding.
+    ///
+    /// # Errors
+    /// As above, or what `otherwise` says.
+    pub fn until_by(
+        &mut self,
+        mut done: impl FnMut() -> Result<bool>,
+        mut otherwise: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
         let mut turns = 0u32;
         let mut begin = None;
         while !done()? {
@@ -139,7 +154,7 @@ impl Waiter {
                 let begin = *begin.get_or_insert_with(Instant::now);
                 ensure!(begin.elapsed() < LOST, "a frame did not come back");
             }
-            std::thread::yield_now();
+            otherwise()?;
         }
         self.spins = if turns <= self.spins {
             (self.spins + 1 + self.spins / 8).min(Self::MOST_SPINS)
@@ -173,7 +188,7 @@ fn timed(iterations: usize, mut once: impl FnMut(u64) -> Result<()>) -> Result<V
     Ok(times)
 }
 
-fn payload(number: u64) -> [u8; PAYLOAD] {
+pub fn payload(number: u64) -> [u8; PAYLOAD] {
     let mut payload = [0; PAYLOAD];
     payload[..8].copy_from_slice(&number.to_ne_bytes());
     payload
