@@ -203,6 +203,19 @@ static __always_inline void fb_answer(const struct fb_context *c, int can_send,
 	}
 }
 
+/* The frame says what is known already: it was asked for too early, perhaps, which the leader wants
+ * to know. Nobody asks for pieces, nor for direct contributions: who sends them again does not know
+ * who misses them. */
+static __always_inline int fb_repeated(const struct fb_context *c)
+{
+	const struct fb_frame *frame = c->frame;
+
+	if (frame->kind != FB_KIND_PIECE &&
+	    (frame->kind != FB_KIND_CONTRIBUTION || frame->flags != FB_FLAG_DIRECT))
+		c->control->repeated++;
+	return FB_WHY(duplicates);
+}
+
 /* A contribution has come to this host, the chunk's aggregator; or, on a ring, from the member
  * before it. */
 static __always_inline int fb_contribute(const struct fb_context *c, int can_send,
@@ -231,7 +244,7 @@ static __always_inline int fb_contribute(const struct fb_context *c, int can_sen
 
 		if (complete)
 			fb_answer(c, can_send, reply);
-		return reply->to_tc || (reply->kind && first) ? 0 : FB_WHY(duplicates);
+		return reply->to_tc || (reply->kind && first) ? 0 : fb_repeated(c);
 	}
 	if (!fb_same_message(c)) {
 		/* It counts as come, so that all get to know. */
@@ -317,7 +330,7 @@ static __always_inline int fb_deposit(const struct fb_context *c, int alone, int
 		/* As in fb_contribute(). */
 		if (cell->flags == FB_FLAG_RING && frame->flags == FB_FLAG_RING)
 			fb_pass_on(c, can_send, reply);
-		return reply->to_tc || reply->kind ? 0 : FB_WHY(duplicates);
+		return reply->to_tc || reply->kind ? 0 : fb_repeated(c);
 	} else if (!fb_same_chunk(c, kind)) {
 		return FB_WHY(drop_mismatch);
 	} else if (!fb_same_message(c)) {

@@ -9,7 +9,7 @@
 #include "wire.h"
 
 enum {
-	FB_INTF_VERSION = 9,
+	FB_INTF_VERSION = 10,
 	FB_MAX_GROUPS = 1024, /* per host */
 	FB_MAX_WINDOW = 4096, /* cells per group */
 	/* skb->mark of frames that the programs made themselves, so that egress lets them out. An
@@ -92,7 +92,8 @@ struct fb_control {
 	__u64 overheard; /* ingress: members whose HELLO to everyone arrived, one bit each */
 	/* Leader: everyone hears what is sent to everyone; the programs: not any more. */
 	__u32 multicast;
-	__u32 missed; /* the programs: how much of that this host has not heard, of late */
+	__u32 missed;	/* the programs: how much of that this host has not heard, of late */
+	__u64 repeated; /* the programs: frames that said what was known already, if asked for */
 };
 
 /*

@@ -421,6 +421,21 @@ fn what_is_lost_is_sent_again_and_little_else() {
     }
 }
 
+/// Where frames are on their way for longer than a member's patience at first, it soon waits longer.
+#[test]
+fn what_is_only_slow_is_hardly_asked_for() {
+    for (members, algorithm) in [(2, Star), (4, Star), (8, Star), (3, Ring)] {
+        let took = |most_delay| {
+            let fault = Fault { delay: 1000, most_delay, ..CALM };
+            let setting = Setting { members, algorithm, most_bytes: 262_144, fault, ..USUAL };
+            run(&Setting { collectives: 60, depth: 8, ..setting }).frames.iter().sum::<u64>()
+        };
+        let [fast, slow] = [took(100), took(20_000)];
+        println!("{members} {algorithm:?}: {} %", 100 * slow / fast);
+        assert!(slow < 2 * fast, "{members} {algorithm:?}: {slow}, {fast}");
+    }
+}
+
 #[test]
 fn lost_doubled_and_reordered_frames_are_repaired() {
     for seed in 0..50 {

@@ -144,6 +144,10 @@ impl<A: Fabric, M: Memory, D: Datagrams> Fabric for Ways<A, M, D> {
         }
     }
 
+    fn is_queued(&self) -> bool {
+        self.first.as_ref().is_some_and(Fabric::is_queued)
+    }
+
     /// Where there are programs, the keeper is enough: it is there for when they are not.
     #[inline]
     fn take_in(&mut self) {

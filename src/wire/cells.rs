@@ -111,6 +111,13 @@ impl<M: Memory> Cells<M> {
         missed.load(Ordering::Relaxed) > FB_DEAF_FROM
     }
 
+    /// How many frames have said what was known already.
+    pub fn repeated(&self) -> u64 {
+        // SAFETY: as in `set_consumed`.
+        let repeated = unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).repeated) };
+        repeated.load(Ordering::Relaxed)
+    }
+
     /// Whether chunk `seq` is there: its result, or its broadcast.
     #[inline]
     pub fn is_ready(&self, seq: u64) -> bool {

@@ -57,6 +57,11 @@ pub trait Fabric {
     #[inline]
     fn take_in(&mut self) {}
 
+    /// Whether something of what was sent has not left this host yet.
+    fn is_queued(&self) -> bool {
+        false
+    }
+
     /// Something was asked for, and did not come.
     fn in_vain(&mut self) {}
 
@@ -121,6 +126,9 @@ pub struct Identity {
 /// aggregates a fold asks for what is missing there: what one loses all wait for, and would ask for.
 const PATIENCE: Duration = Duration::from_millis(2);
 const PATIENCE_MAX: Duration = Duration::from_millis(128);
+/// So many frames that said what was known already, and half as many as were asked for, say that it was asked for too
+/// early: it was not lost, but on a long way, in the queue of a slow link. Fewer may be the network's doing.
+const TOO_EARLY: u64 = 4;
 /// Who asks for a fold that does not come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
@@ -166,6 +174,10 @@ pub struct Wire<M, F, B> {
     /// This host has released every chunk up to here, a pending sync apart.
     done: u64,
     patience: Duration,
+    /// What patience begins with: more, the more often it was too short.
+    calm: Duration,
+    /// What had been asked for, and had come again, when that was last judged.
+    judged: (u64, u64),
     ask_at: Option<Instant>,
     /// Whose turn it is to ask then.
     turn: Turn,
@@ -200,6 +212,8 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             cleared: 0,
             done: 0,
             patience: PATIENCE,
+            calm: PATIENCE,
+            judged: (0, 0),
             ask_at: None,
             turn: Turn::Aggregator,
             seen: 0,
@@ -383,7 +397,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     }
 
     fn made_progress(&mut self) {
-        self.patience = PATIENCE;
+        self.patience = self.calm;
         self.ask_at = None;
         self.turn = Turn::Aggregator;
         self.seen = 0;
@@ -396,6 +410,10 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             Some(at) if now < at => return None,
             Some(_) => Some(self.turn),
         };
+        if turn.is_some() && self.is_too_early() {
+            self.ask_at = Some(now + self.patience / 2);
+            return None;
+        }
         self.turn = match turn {
             Some(Turn::Aggregator) => Turn::Others,
             Some(Turn::Others) => {
@@ -407,6 +425,38 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         };
         self.ask_at = Some(now + self.patience / 2);
         turn
+    }
+
+    /// Whether it had better wait longer before it asks, and what it waits for is on a slow way: what it has sent is still
+    /// here, or what it last asked for has come twice. Not for ever: the way may have come to an end.
+    fn is_too_early(&mut self) -> bool {
+        if self.was_too_early() {
+            self.patience = self.patience.max(self.calm);
+            return true;
+        }
+        let waits = self.patience < PATIENCE_MAX && self.fabric.is_queued();
+        if waits {
+            self.patience = (self.patience * 2).min(PATIENCE_MAX);
+        }
+        waits
+    }
+
+    /// Whether what was last asked for has come twice, so that patience has to be longer; if not, it may be shorter again.
+    fn was_too_early(&mut self) -> bool {
+        let now = (self.asked, self.cells.repeated());
+        let (asked, repeated) = (now.0 - self.judged.0, now.1 - self.judged.1);
+        self.judged = now;
+        if repeated < TOO_EARLY || 2 * repeated < asked {
+            if asked > 0 {
+                self.calm = (self.calm / 2).max(PATIENCE);
+            }
+            return false;
+        }
+        let may_be_longer = self.calm < PATIENCE_MAX;
+        if may_be_longer {
+            self.calm *= 2;
+        }
+        may_be_longer
     }
 
     /// Whether it is this host's turn to ask for a fold, whose frames are like this one.

@@ -161,6 +161,12 @@ impl Peer {
         frames.iter().for_each(|(frame, payload)| self.send_one(frame, payload));
     }
 
+    /// Whether something of what was sent has not left this host yet.
+    fn is_queued(&self) -> bool {
+        let many = self.many.get();
+        std::iter::once(&self.single).chain(many).any(|socket| sockopt::queued(socket) > 0)
+    }
+
     fn segmenting(&self) -> io::Result<&UdpSocket> {
         if let Some(socket) = self.many.get() {
             return Ok(socket);
@@ -183,6 +189,10 @@ fn part(payload: &[u8]) -> libc::iovec {
 }
 
 impl Fabric for Sockets {
+    fn is_queued(&self) -> bool {
+        self.peers.iter().flatten().any(|peer| peer.is_queued())
+    }
+
     fn send(&mut self, member: u8, frame: &fb_frame, payload: &[u8]) {
         if let Some(Some(peer)) = self.peers.get(usize::from(member)) {
             peer.send_one(frame, payload);
