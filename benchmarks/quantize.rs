@@ -3,18 +3,27 @@
 use criterion::{Criterion, Throughput};
 
 use foldback::leaf::fold::{F32, F64};
-use foldback::leaf::quantize::{Quantizer, Rounding, Width};
+use foldback::leaf::quantize::{BF16, F16, Quantizer, Rounding, Width};
 
 /// So many that they and their integers stay in the second cache of most CPUs.
 const COUNT: usize = 1 << 16;
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
-    for (name, element, size) in [("float", F32, 4), ("double", F64, 8)] {
+    for (name, element, size) in
+        [("float", F32, 4), ("double", F64, 8), ("binary16", F16, 2), ("bfloat16", BF16, 2)]
+    {
         for width in [Width::Int8, Width::Int16, Width::Int32] {
+            if width.bytes() > size {
+                continue;
+            }
             let value = |at: usize| (at as f64 * 0.37).sin();
             let numbers: Vec<u8> = match element {
                 F32 => (0..COUNT).flat_map(|at| (value(at) as f32).to_ne_bytes()).collect(),
+                // Any bits but those of infinities and what is no number.
+                F16 | BF16 => (0..COUNT)
+                    .flat_map(|at| ((at as u16).wrapping_mul(40503) & 0xbbff).to_ne_bytes())
+                    .collect(),
                 _ => (0..COUNT).flat_map(|at| value(at).to_ne_bytes()).collect(),
             };
             let quantizer = Quantizer::new(element, width, 256, 8).expect("it serves");

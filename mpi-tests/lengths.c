@@ -12,10 +12,12 @@
 
 #include "program.h"
 
-static long is_long, stall = PATIENCE;
+static long is_long, of_floats, stall = PATIENCE;
 
 static const struct option_spec options[] = {
     {"--long", OPTION_FLAG, &is_long, "messages from which there is no going on"},
+    {"--floats", OPTION_NUMBER, &of_floats,
+     "with --long: so many of them, and one more at all ranks but the first (0: of integers)"},
     {"--stall", OPTION_NUMBER, &stall, "seconds without progress (300)"},
     {0},
 };
@@ -112,6 +114,28 @@ static void disagree_later(int odd, int its, int theirs)
 	MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
+/* Messages from which there is no going on. */
+static void differ_for_good(void)
+{
+	int one = 1, sum;
+
+	if (of_floats > 0) {
+		int count = (int)of_floats + (world_rank > 0);
+		float *numbers = calloc((size_t)count, sizeof(float));
+
+		watch((unsigned)stall, "Allreduce of %ld floats at rank 0, one more at the others",
+		      of_floats);
+		MPI_Allreduce(MPI_IN_PLACE, numbers, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+		free(numbers);
+	} else {
+		watch((unsigned)stall, "Bcast of %d integers at the root, 1000 at the others",
+		      MOST);
+		MPI_Bcast(to, world_rank == 0 ? MOST : 1000, MPI_INT, 0, MPI_COMM_WORLD);
+	}
+	for (int i = 0; i < 100; i++)
+		MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+}
+
 int main(int argc, char **argv)
 {
 	static const int lengths[][2] = {{1, 10}, {10, 1}, {2, 1}, {43, 44}};
@@ -124,11 +148,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 16; i++)
 		MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
 	if (is_long) {
-		watch((unsigned)stall, "Bcast of %d integers at the root, 1000 at the others",
-		      MOST);
-		MPI_Bcast(to, world_rank == 0 ? MOST : 1000, MPI_INT, 0, MPI_COMM_WORLD);
-		for (int i = 0; i < 100; i++)
-			MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+		differ_for_good();
 		say("lengths: went on");
 		MPI_Finalize();
 		return 0;

@@ -9,11 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef OPEN_MPI
+#include <mpi-ext.h>
+#endif
+
 #include "program.h"
 #include "random.h"
 
 static long calls = 200, seed = 1, longest = 20000, bits = 16, block = 256, settle = 16;
-static long halves = 1, times = 1, afresh;
+static long halves = 1, times = 1, afresh, shorts;
 static MPI_Comm comm;
 
 static const struct option_spec options[] = {
@@ -27,6 +31,8 @@ static const struct option_spec options[] = {
      "that each sum is made; with error feedback all together are off by no more than one (1)"},
     {"--afresh", OPTION_FLAG, &afresh,
      "each time on a new duplicate of MPI_COMM_WORLD: nothing is carried from one to the next"},
+    {"--shorts", OPTION_NUMBER, &shorts,
+     "kinds of 16 bits too: 1 MPIX_C_FLOAT16, 2 and MPIX_BFLOAT16 (0)"},
     {"--settle", OPTION_NUMBER, &settle, "Allreduces first (16)"},
     {"--seed", OPTION_NUMBER, &seed, "of all numbers (1)"},
     {0},
@@ -34,15 +40,33 @@ static const struct option_spec options[] = {
 
 static const struct numbers {
 	const char *name;
-	size_t width; /* bytes of a real number */
-	int parts;    /* 2: complex */
-} kinds[] = {{"float", 4, 1}, {"double", 8, 1}, {"float complex", 4, 2}, {"double complex", 8, 2}};
+	size_t width;	/* bytes of a real number */
+	int parts;	/* 2: complex */
+	int exponents;	/* of two, that numbers are drawn from, with 0 in their middle */
+	double epsilon; /* half of that of 1 */
+} kinds[] = {
+    {"float", 4, 1, 60, 0x1p-24},	  {"double", 8, 1, 60, 0x1p-53},
+    {"float complex", 4, 2, 60, 0x1p-24}, {"double complex", 8, 2, 60, 0x1p-53},
+    {"binary16", 2, 1, 16, 0x1p-11},	  {"bfloat16", 2, 1, 60, 0x1p-8},
+};
+
+enum { BINARY16 = 4, BFLOAT16, LONG_KINDS = 4 };
 
 static MPI_Datatype type_of(int kind)
 {
 	MPI_Datatype types[] = {MPI_FLOAT, MPI_DOUBLE, MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX};
 
-	return types[kind];
+	if (kind < LONG_KINDS)
+		return types[kind];
+#ifdef MPIX_C_FLOAT16
+	if (kind == BINARY16)
+		return MPIX_C_FLOAT16;
+#endif
+#ifdef MPIX_BFLOAT16
+	if (kind == BFLOAT16)
+		return MPIX_BFLOAT16;
+#endif
+	fail("--shorts %ld: this MPI has no such type", shorts);
 }
 
 enum collective { ALLREDUCE, REDUCE, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, COLLECTIVES };
@@ -60,7 +84,7 @@ struct plan {
 static struct plan plan_of(long call)
 {
 	struct random random = random_start((uint64_t)seed, (uint64_t)call, 0);
-	struct plan plan = {.kind = (int)random_below(&random, 4)};
+	struct plan plan = {.kind = (int)random_below(&random, LONG_KINDS + (uint64_t)shorts)};
 	size_t most = (size_t)longest >> random_below(&random, 12);
 
 	plan.in_place = random_below(&random, 3) == 0;
@@ -94,33 +118,65 @@ static void split(long call, int elements, int counts[])
 	}
 }
 
+static double load(const void *numbers, int kind, size_t i)
+{
+	uint16_t half;
+	uint32_t bits;
+	float number;
+
+	if (kinds[kind].width == 8)
+		return ((const double *)numbers)[i];
+	if (kinds[kind].width == 4)
+		return (double)((const float *)numbers)[i];
+	half = ((const uint16_t *)numbers)[i];
+	/* A float's bits; those of binary16 have another bias, and fewer of the exponent. */
+	bits = (uint32_t)(half & 0x7fff) << (kind == BINARY16 ? 13 : 16);
+	if (kind == BINARY16 && (half & 0x7c00) == 0x7c00)
+		bits |= 0x7f800000;
+	memcpy(&number, &bits, sizeof(number));
+	if (kind == BINARY16 && isfinite(number))
+		number *= 0x1p112f;
+	return half & 0x8000 ? -(double)number : (double)number;
+}
+
+/* Of 16 bits it is cut off, towards zero. */
+static void store(void *numbers, int kind, size_t i, double x)
+{
+	float number = (float)x, magnitude = fabsf(number);
+	uint32_t bits;
+
+	if (kinds[kind].width == 8) {
+		((double *)numbers)[i] = x;
+		return;
+	}
+	if (kinds[kind].width == 4) {
+		((float *)numbers)[i] = number;
+		return;
+	}
+	if (kind == BINARY16 && isfinite(number))
+		magnitude *= 0x1p-112f;
+	memcpy(&bits, &magnitude, sizeof(bits));
+	bits >>= kind == BINARY16 ? 13 : 16;
+	if (kind == BINARY16 && !isfinite(number))
+		bits = isnan(number) ? 0x7e00 : 0x7c00;
+	((uint16_t *)numbers)[i] = (uint16_t)(bits | (signbit(number) ? 0x8000u : 0));
+}
+
 static double number(long call, const struct plan *plan, int rank, size_t i)
 {
 	struct random shared = random_start((uint64_t)seed, (uint64_t)call, 1 + i / 100);
 	struct random own =
 	    random_start((uint64_t)seed ^ i << 20, (uint64_t)call, (uint64_t)rank + 1);
 	uint64_t drawn = random_next(&own);
-	int exponent = (int)(random_next(&shared) % 60) - 30;
-	double x = (double)(int64_t)drawn * 0x1p-63;
+	int exponents = kinds[plan->kind].exponents;
+	int exponent = (int)(random_next(&shared) % (uint64_t)exponents) - exponents / 2;
+	double x = (double)(int64_t)drawn * 0x1p-63, stored;
 
 	/* Now and then what is not finite, of some ranks. */
 	if (plan->odd && drawn % 997 == 0)
 		return drawn & 1024 ? INFINITY : drawn & 2048 ? -INFINITY : NAN;
-	x = ldexp(x, exponent);
-	return kinds[plan->kind].width == 4 ? (double)(float)x : x;
-}
-
-static double load(const void *numbers, size_t width, size_t i)
-{
-	return width == 4 ? (double)((const float *)numbers)[i] : ((const double *)numbers)[i];
-}
-
-static void store(void *numbers, size_t width, size_t i, double x)
-{
-	if (width == 4)
-		((float *)numbers)[i] = (float)x;
-	else
-		((double *)numbers)[i] = x;
+	store(&stored, plan->kind, 0, ldexp(x, exponent));
+	return load(&stored, plan->kind, 0);
 }
 
 /* The unit of numbers none of which is greater. */
@@ -145,7 +201,7 @@ static long check(long call, const struct plan *plan, const long double *got, st
 		  size_t first, size_t last)
 {
 	size_t width = kinds[plan->kind].width;
-	double greatest = 0, epsilon = width == 4 ? 0x1p-24 : 0x1p-53;
+	double greatest = 0, epsilon = kinds[plan->kind].epsilon;
 	long off = 0;
 
 	for (size_t i = first; i < last; i++)
@@ -176,11 +232,17 @@ static long check(long call, const struct plan *plan, const long double *got, st
 		if (plan->special)
 			bound = 0;
 		bound += (double)all * epsilon * (plan->special ? world_size : 2);
+		/* Of what is less than normal. */
+		if (plan->kind == BINARY16)
+			bound += 0x1p-25 * (double)times;
 		if (!(fabs((double)(x - sum)) <= bound))
 			fail("call %ld, %zu x %s: element %zu is %.17Lg, and not %.17g, more than "
 			     "%g off",
 			     call, plan->count, kinds[plan->kind].name, i, x, (double)sum, bound);
-		off += x != (width == 4 ? (float)sum : (double)sum);
+		if (width == 2)
+			off += fabs((double)(x - sum)) > fabs((double)sum) * epsilon;
+		else
+			off += x != (width == 4 ? (float)sum : (double)sum);
 	}
 	return off;
 }
@@ -256,7 +318,7 @@ static long one(long call)
 	long off = 0;
 
 	for (size_t i = 0; i < plan.count; i++)
-		store(mine, width, i, number(call, &plan, world_rank, i));
+		store(mine, plan.kind, i, number(call, &plan, world_rank, i));
 	for (size_t i = 0; plan.odd && i < plan.count; i++)
 		for (int rank = 0; rank < world_size; rank++)
 			plan.special |= !isfinite(number(call, &plan, rank, i));
@@ -271,7 +333,7 @@ static long one(long call)
 			memcpy(again, got, bytes);
 		}
 		for (size_t i = own.first; i < own.last; i++)
-			sums[i] += load(got, width, i - own.first);
+			sums[i] += load(got, plan.kind, i - own.first);
 	}
 	for (size_t first = 0; first < plan.count; first += (size_t)block) {
 		size_t last =
@@ -291,8 +353,8 @@ static long one(long call)
 	}
 	/* The MPIs' own sums have NaNs of any kind. */
 	for (size_t i = 0; i < plan.count; i++)
-		if (isnan(load(got, width, i)))
-			store(got, width, i, NAN);
+		if (isnan(load(got, plan.kind, i)))
+			store(got, plan.kind, i, NAN);
 	hash = plan.collective == ALLREDUCE || times * halves == 1 ? hash_of(got, bytes) : 0;
 	MPI_Allgather(&hash, 8, MPI_BYTE, hashes, 8, MPI_BYTE, MPI_COMM_WORLD);
 	for (int rank = 0; rank < world_size; rank++)
@@ -312,6 +374,8 @@ int main(int argc, char **argv)
 
 	program_start("quantized", &argc, &argv, options);
 	comm = MPI_COMM_WORLD;
+	if (shorts < 0 || shorts > 2)
+		fail("--shorts: 0, 1 or 2");
 	for (long i = 0; i < settle; i++)
 		MPI_Allreduce(MPI_IN_PLACE, &(int){1}, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
 	for (long call = 0; call < calls; call++) {

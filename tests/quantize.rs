@@ -8,7 +8,7 @@ mod random;
 
 use foldback::leaf::exact;
 use foldback::leaf::fold::{F32, F64};
-use foldback::leaf::quantize::{Quantizer, Rounding, Width};
+use foldback::leaf::quantize::{BF16, F16, Quantizer, Rounding, Width};
 use random::Rng;
 
 /// A format of floating point, in terms of doubles.
@@ -40,9 +40,48 @@ const BINARY64: Format = Format {
     bias: 1023,
 };
 
+const BINARY16: Format = Format {
+    element: F16,
+    size: 2,
+    greatest: 65504.0,
+    least: 1.0 / (1 << 24) as f64,
+    epsilon: 1.0 / (1 << 10) as f64,
+    bias: 15,
+};
+const BFLOAT16: Format = Format {
+    element: BF16,
+    size: 2,
+    greatest: 3.389_531_389_251_535_5e38,
+    least: 9.183_549_615_799_121e-41,
+    epsilon: 1.0 / (1 << 7) as f64,
+    bias: 127,
+};
+
 impl Format {
+    /// A number of 16 bits.
+    fn short(self, bits: u16) -> f64 {
+        let mantissa = (1.0 / self.epsilon) as u16;
+        let (exponent, rest) = (i32::from(bits % 0x8000 / mantissa), bits % mantissa);
+        let implied = f64::from(u8::from(exponent > 0));
+        let magnitude =
+            (implied + f64::from(rest) * self.epsilon) * 2f64.powi(exponent.max(1) - self.bias);
+        if bits < 0x8000 { magnitude } else { -magnitude }
+    }
+
+    /// The number of 16 bits next to it towards zero.
+    fn cut(self, number: f64) -> u16 {
+        let (mut bits, sign) = (0, u16::from(number.is_sign_negative()) << 15);
+        for bit in (0..15).rev().map(|bit| 1 << bit) {
+            if self.short(bits | bit) <= number.abs().min(self.greatest) {
+                bits |= bit;
+            }
+        }
+        bits | sign
+    }
+
     fn store(self, numbers: &[f64]) -> Vec<u8> {
         let bytes = |number: &f64| match self.element {
+            F16 | BF16 => self.cut(*number).to_ne_bytes().to_vec(),
             F32 => (*number as f32).to_ne_bytes().to_vec(),
             _ => number.to_ne_bytes().to_vec(),
         };
@@ -51,6 +90,7 @@ impl Format {
 
     fn load(self, bytes: &[u8]) -> Vec<f64> {
         let number = |bytes: &[u8]| match self.element {
+            F16 | BF16 => self.short(u16::from_ne_bytes(bytes.try_into().unwrap())),
             F32 => f64::from(f32::from_ne_bytes(bytes.try_into().unwrap())),
             _ => f64::from_ne_bytes(bytes.try_into().unwrap()),
         };
@@ -95,7 +135,7 @@ struct Case {
 
 impl Case {
     fn drawn(rng: &mut Rng) -> Self {
-        let format = [BINARY32, BINARY64][rng.below(2) as usize];
+        let format = [BINARY32, BINARY64, BINARY16, BFLOAT16][rng.below(4) as usize];
         let width = [Width::Int8, Width::Int16, Width::Int32][rng.below(3) as usize];
         let (block, count) = (1 + rng.below(40) as usize, 1 + rng.below(400));
         // Of 64 none has a bit of eight.

@@ -34,7 +34,7 @@ pub unsafe fn fold_parts(deposits: &Deposits, from: *const u8, mpi: &Mpi) -> c_i
                 exactly(deposits, from, element);
                 SUCCESS
             }
-            By::Mpi => by_mpi(deposits, from, mpi),
+            By::Quantized { .. } | By::Mpi => by_mpi(deposits, from, mpi),
         }
     }
 }

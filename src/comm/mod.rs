@@ -143,7 +143,7 @@ impl Communicator {
         self.folding.try_lock().ok()
     }
 
-    /// Of sums that are quantized; to be held no longer than its group is.
+    /// Of sums that are quantized.
     pub fn quantizing(&self) -> MutexGuard<'_, Quantizing> {
         self.quantizing.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -80,7 +80,7 @@ pub const SETTINGS: &[Setting] = &[
             &[("auto", Sum::Auto), ("rank-order", Sum::RankOrder), ("exact", Sum::Exact)])) },
     Setting { name: "FOLDBACK_QUANTIZE", reader: AllRanks, default: "`off`",
         form: Quantize::FORM,
-        meaning: "`fixed32`, `int16`, `int8`: MPI_SUM of float, double and complex numbers of these, by MPI_Allreduce, MPI_Reduce and MPI_Reduce_scatter(_block) that block, is made of integers of so many bits, with an exponent in common for each block of numbers (`,block=256`), from so many bytes on (`,min=65536`), rounded by chance (`,stochastic=SEED`), with what is left out carried into the next sum (`,error_feedback`): faster, and a little off ([quantization](quantization.md))",
+        meaning: "`fixed32`, `int16`, `int8`: MPI_SUM of float, double, complex numbers of these and numbers of 16 bits, by MPI_Allreduce, MPI_Reduce and MPI_Reduce_scatter(_block) that block, is made of integers of so many bits, with an exponent in common for each block of numbers (`,block=256`), from so many bytes on (`,min=65536`), rounded by chance (`,stochastic=SEED`), with what is left out carried into the next sum (`,error_feedback`): faster, and a little off ([quantization](quantization.md))",
         parse: Some(|config, text| {
             config.shared.quantize = Quantize::read(text)?;
             Some(())

@@ -8,7 +8,8 @@ use std::time::Instant;
 use super::stopwatch::{Stopwatch, took};
 use super::{Judged, Passed, quantized, usual_algorithm};
 use crate::bindings::FB_OP_SUM;
-use crate::codec::{SUCCESS, prepare, told};
+use crate::call::Collective;
+use crate::codec::{SUCCESS, prepare};
 use crate::comm::{Folding, complete, fold_words};
 use crate::plan::{fit, instead_of_shards, plan};
 use crate::route::{ClassId, Reason, Step, Way, router};
@@ -31,23 +32,24 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), Pass
         // SAFETY: as demanded of this function.
         return unsafe { run(Judged { communicator, ..judged }) };
     }
-    // SAFETY: buffers of the program's.
-    if let Some(outcome) = unsafe { quantized::sum(&judged, &context, &mut folding.group) } {
-        drop(guard);
-        let code = told(mpi, outcome);
-        if code != SUCCESS {
-            mpi.handle_error(comm, code);
+    if admitted.quantized.is_some() {
+        // SAFETY: buffers of the program's.
+        match unsafe { quantized::sum(&judged, &context, guard) } {
+            Ok(code) => return Ok((code, stats::Way::Quantized)),
+            Err(held) => guard = held,
         }
-        return Ok((code, stats::Way::Quantized));
+        if admitted.bytes > admitted.most {
+            return Err(Reason::TooLarge.into());
+        }
     }
-    if admitted.quantized.is_some() && admitted.bytes > admitted.most {
-        return Err(Reason::TooLarge.into());
-    }
+    let folding = guard.as_mut().ok_or(Reason::NoGroup)?;
     let case = judged.case();
     let mut fit = fit(case, &mut folding.group.engine.place)?;
     let (mut route, mut algorithm) = (None, None);
     if admitted.measured {
-        let (id, step) = choose(&judged, folding);
+        let ranks = folding.group.engine.place.layout.ranks();
+        let bytes = router::bytes_in_all(call.collective, admitted.bytes, ranks);
+        let (id, step) = choose(&judged, folding, call.collective, bytes);
         let begin = step.timed.then(Instant::now);
         match step.way {
             Way::Mpi => {
@@ -82,13 +84,16 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), Pass
     Ok((code, stats::Way::Folded))
 }
 
-/// Which way a call goes that fits and whose ways are compared; if it is time to, the ranks add up first
-/// what they have measured.
-fn choose(judged: &Judged<'_>, folding: &mut Folding) -> (ClassId, Step) {
-    let Judged { process, running, config, call, admitted, .. } = judged;
+/// Which way a collective of so many bytes goes that fits and whose ways are compared; if it is time to, the ranks add
+/// up first what they have measured.
+pub(super) fn choose(
+    judged: &Judged<'_>,
+    folding: &mut Folding,
+    collective: Collective,
+    bytes: usize,
+) -> (ClassId, Step) {
+    let Judged { process, running, config, .. } = judged;
     let Folding { group, router, .. } = folding;
-    let collective = call.collective;
-    let bytes = router::bytes_in_all(collective, admitted.bytes, group.engine.place.layout.ranks());
     let id = ClassId::new(collective, bytes);
     if let Some(mut sums) = router.known(id).and_then(|class| class.due()) {
         fold_words(&process.context(running), group, FB_OP_SUM, &mut sums);

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
 
 use super::pmpi::{Handle, Pmpi, variable};
-use super::types::{Class, OPS, Op, Row, TYPES, TypeInfo};
+use super::types::{Class, NONE, OPS, Op, Row, TYPES, TypeInfo};
 
 /// Families of MPI with one binary interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub struct Abi {
     pub word: Handle,
     /// `MPI_BAND`.
     pub band: Handle,
+    /// `MPI_SUM`.
+    pub sum: Handle,
     /// `MPI_DATATYPE_NULL`.
     pub datatype_null: Handle,
     /// `MPI_INFO_NULL`.
@@ -93,6 +95,7 @@ impl Abi {
             byte: object(c"ompi_mpi_byte")?,
             word: object(c"ompi_mpi_uint64_t")?,
             band: object(c"ompi_mpi_op_band")?,
+            sum: object(c"ompi_mpi_op_sum")?,
             datatype_null: object(c"ompi_mpi_datatype_null")?,
             info_null: object(c"ompi_mpi_info_null")?,
             request_null: object(c"ompi_request_null")?,
@@ -118,6 +121,7 @@ impl Abi {
             byte: 0x4c00_010d,
             word: 0x4c00_083e,
             band: 0x5800_0006,
+            sum: 0x5800_0003,
             datatype_null: 0x0c00_0000,
             info_null: 0x1c00_0000,
             request_null: 0x2c00_0000,
@@ -143,6 +147,7 @@ impl Abi {
             byte: 0x247,
             word: 0x259,
             band: 0x28,
+            sum: 0x21,
             datatype_null: 0x200,
             info_null: 0x130,
             request_null: 0x180,
@@ -161,13 +166,8 @@ impl Abi {
     /// Looks the datatypes up; to be called once MPI is initialised, since some sizes are the MPI's
     /// to tell. Types that it was built without (a size of 0, or an error) are left out.
     pub fn learn_types(&self, pmpi: &Pmpi) {
-        let handle = |row: &Row| match self.family {
-            Family::OpenMpi => variable(row.5),
-            Family::Mpich => Some(row.3 as usize),
-            Family::Standard => Some(usize::from(row.4)),
-        };
         let known = |(number, row): (usize, &Row)| {
-            let (handle, (class, written, signed, ..)) = (handle(row)?, *row);
+            let (handle, (class, written, signed, ..)) = (self.handle_of(row)?, *row);
             // Open MPI has an object of no size for each type that its Fortran compiler lacked. Others
             // are not asked without need: Intel's ends the job for a type that it does not have.
             let size = if written == 0 || self.family == Family::OpenMpi {
@@ -184,6 +184,21 @@ impl Abi {
             known.then_some((handle, TypeInfo { class, size, signed, row }))
         };
         let _ = self.types.set(HandleMap::new(TYPES.iter().enumerate().filter_map(known)));
+    }
+
+    /// The handle of a datatype; `None`: this MPI has no such object.
+    fn handle_of(&self, row: &Row) -> Option<Handle> {
+        match self.family {
+            Family::OpenMpi => variable(row.5),
+            Family::Mpich => Some(row.3 as usize),
+            Family::Standard => Some(usize::from(row.4)).filter(|_| row.4 != NONE),
+        }
+    }
+
+    /// The C integer with a sign of so many bytes.
+    pub fn signed(&self, bytes: usize) -> Option<Handle> {
+        let is_it = |row: &&Row| row.0 == Class::CInteger && usize::from(row.1) == bytes && row.2;
+        self.handle_of(TYPES.iter().find(is_it)?)
     }
 
     /// A handle without what a caller may have left in the unused half of the register.

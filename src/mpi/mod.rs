@@ -261,6 +261,16 @@ impl Mpi {
         (code == 0).then_some(all)
     }
 
+    /// Adds up integers of all ranks of `comm`, with a sign and `width` bytes each, in their place. Returns what MPI does.
+    /// Collective.
+    pub fn add_up(&self, comm: Handle, width: usize, integers: &mut [u8]) -> c_int {
+        let count = c_int::try_from(integers.len() / width);
+        let (Ok(count), Some(integer)) = (count, self.abi.signed(width)) else { return FAILED };
+        let (from, to) = (self.abi.in_place as *const c_void, integers.as_mut_ptr().cast());
+        // SAFETY: a live communicator, and as many integers, which are nobody else's.
+        unsafe { (self.pmpi.allreduce)(from, to, count, integer, self.abi.sum, comm) }
+    }
+
     /// Gathers `bytes` bytes of every rank of `comm` at all. Returns what MPI does. Collective.
     ///
     /// # Safety

@@ -17,6 +17,10 @@ pub enum Class {
     Logical,
     /// Floating point: sums, products, minima, maxima.
     Real,
+    /// IEEE 754's binary16, which some MPIs have beside the standard: sums, as far as foldback goes.
+    Half,
+    /// bfloat16, the upper half of a float: likewise.
+    Brain,
     /// Two numbers of floating point: sums and products.
     Complex,
     /// An integer and an int, for MPI_MINLOC and MPI_MAXLOC, that fit into 64 bits together.
@@ -77,6 +81,7 @@ impl TypeInfo {
             Class::Byte => bitwise,
             Class::Truth | Class::Logical => logical,
             Class::Real => !bitwise && !logical,
+            Class::Half | Class::Brain => op == b::FB_OP_SUM as u8,
             Class::Complex => sum,
             Class::Pair | Class::WidePair | Class::Opaque => false,
         }
@@ -130,17 +135,24 @@ pub fn name(object: &std::ffi::CStr) -> String {
         .replace("cplex", "complex")
         .replace("dblprec", "double_precision")
         .replace("longdbl", "long_double");
-    format!("MPI_{}", long.to_uppercase())
+    match long.as_str() {
+        "short_float" => "MPIX_C_FLOAT16".into(),
+        "bfloat16" => "MPIX_BFLOAT16".into(),
+        _ => format!("MPI_{}", long.to_uppercase()),
+    }
 }
 
 /// A row of [`TYPES`].
 pub type Row = (Class, u8, bool, u32, u16, &'static std::ffi::CStr);
 
+/// In place of a handle: the standard ABI has no such type.
+pub const NONE: u16 = 0;
+
 /// How the types are written: class, size (0: ask the MPI), signed, MPICH handle, handle of the standard
 /// ABI (MPI-5.0 section 20), Open MPI object.
 #[rustfmt::skip]
 pub const TYPES: &[Row] = {
-    use Class::{Byte, CInteger, Complex, Integer, Logical, Opaque, Pair, Real, Truth, WidePair};
+    use Class::{Brain, Byte, CInteger, Complex, Half, Integer, Logical, Opaque, Pair, Real, Truth, WidePair};
     &[
         (CInteger, 1, true,  0x4c00_0118, 0x244, c"ompi_mpi_signed_char"),
         (CInteger, 1, false, 0x4c00_0102, 0x245, c"ompi_mpi_unsigned_char"),
@@ -203,6 +215,9 @@ pub const TYPES: &[Row] = {
         (WidePair, 20, true, 0x8c00_0004, 0x22d, c"ompi_mpi_longdbl_int"),
         (WidePair, 0, true,  0x4c00_0821, 0x230, c"ompi_mpi_2real"),
         (WidePair, 0, true,  0x4c00_1023, 0x231, c"ompi_mpi_2dblprec"),
+        (Half,     2, true,  0x4c00_0246, NONE,  c"ompi_mpi_short_float"),
+        // Open MPI has none; the name is as it would be.
+        (Brain,    2, true,  0x4c00_024c, NONE,  c"ompi_mpi_bfloat16"),
     ]
 };
 

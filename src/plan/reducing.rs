@@ -58,6 +58,7 @@ pub fn fit(
             (Some((b::FB_OP_SUM as u8, element)), paying(ranks, chunk))
         }
         By::Exact { always: true, .. } => (None, MOST_IMAGE),
+        By::Quantized { .. } => return Err(Reason::Datatype),
         By::Mpi => (None, chunk),
     };
     let most = most.min(deposited);

@@ -50,7 +50,9 @@ pub fn admit(
     let most = config.shared.most_bytes(call.collective, measured);
     let folded = |count, seen: &mut Message| -> Result<Admitted, Left> {
         let most_of = |by, measured| match by {
-            By::Exact { always: true, .. } => config.shared.most_bytes_asked(call.collective),
+            By::Exact { always: true, .. } | By::Quantized { .. } => {
+                config.shared.most_bytes_asked(call.collective)
+            }
             _ => config.shared.most_bytes(call.collective, measured),
         };
         let may_be = form == Form::Blocking && call.collective.is_quantized();
@@ -61,6 +63,9 @@ pub fn admit(
         };
         let fold = reduction(mpi, form, call, count, (config.shared.sum, &most), seen)?;
         let quantized = quantized(fold.by);
+        if quantized.is_none() && matches!(fold.by, By::Quantized { .. }) {
+            return Err(Reason::Datatype.into());
+        }
         let measured = measured && fold.by.is_as_exact_as_mpi();
         let most = most_of(fold.by, measured);
         let bytes = bounded(fold.bytes, if quantized.is_some() { usize::MAX } else { most })?;

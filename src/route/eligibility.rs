@@ -7,6 +7,7 @@ use super::{Reason, Refused};
 use crate::bindings as b;
 use crate::config::Sum;
 use crate::leaf::fold;
+use crate::leaf::quantize::{BF16, F16};
 use crate::mpi::types::{Class, Op, Shape, TypeInfo};
 
 /// What a reduction folds.
@@ -45,6 +46,11 @@ pub enum By {
         element: u8,
         /// Whatever that costs; or else in the order of ranks where it would.
         always: bool,
+    },
+    /// Integers in place of the numbers, if sums are to be quantized; or else it is the real MPI's.
+    Quantized {
+        /// As the [quantizer](crate::leaf::quantize) has it.
+        element: u8,
     },
     /// Each process for itself, by the MPI: MPI_Reduce_local.
     Mpi,
@@ -91,6 +97,11 @@ pub fn who(
         let never = datatype.class == Class::Opaque;
         return Err(if never { Reason::Datatype } else { Reason::Op });
     }
+    match datatype.class {
+        Class::Half => return Ok(By::Quantized { element: F16 }),
+        Class::Brain => return Ok(By::Quantized { element: BF16 }),
+        _ => {}
+    }
     let component = match (datatype.class, datatype.size) {
         (Class::Real, 4) | (Class::Complex, 8) => Some(fold::F32),
         (Class::Real, 8) | (Class::Complex, 16) => Some(fold::F64),
@@ -132,7 +143,7 @@ impl By {
         let (op, element) = match self {
             Self::Kernel { keys: Some(keys), .. } => return matches!(keys, Keys::Pairs(_)),
             Self::Kernel { op, element, .. } | Self::Own { op, element } => (op, element),
-            Self::Exact { .. } | Self::Mpi => return false,
+            Self::Exact { .. } | Self::Quantized { .. } | Self::Mpi => return false,
         };
         if u32::from(element) >= b::FB_TYPE_COUNT {
             return false;
@@ -148,7 +159,7 @@ impl By {
     /// What is added up, as [`fold::fold`] has it, of a sum of floating point.
     pub fn reals(self) -> Option<u8> {
         match self {
-            Self::Exact { element, .. } => Some(element),
+            Self::Exact { element, .. } | Self::Quantized { element } => Some(element),
             Self::Own { op, element } if u32::from(op) == b::FB_OP_SUM => {
                 Some(element).filter(|element| u32::from(*element) >= b::FB_TYPE_COUNT)
             }
@@ -258,6 +269,22 @@ mod tests {
         assert_eq!(by(Class::WidePair, 12, Op::Least), By::Mpi);
         assert_eq!(who(Some(datatype(Class::Real, 8)), None, false, Sum::RankOrder), Ok(By::Mpi));
         assert_eq!(who(None, None, true, Sum::RankOrder), Ok(By::Mpi));
+    }
+
+    #[test]
+    fn sums_of_halves_are_quantized_or_the_mpis() {
+        for (class, element) in [(Class::Half, F16), (Class::Brain, BF16)] {
+            let by = |op, sum| who(Some(datatype(class, 2)), Some(op), false, sum);
+            for sum in [Sum::Auto, Sum::RankOrder, Sum::Exact] {
+                let quantized = By::Quantized { element };
+                assert_eq!(by(fold(b::FB_OP_SUM), sum), Ok(quantized));
+                assert_eq!(
+                    (quantized.reals(), quantized.is_as_exact_as_mpi()),
+                    (Some(element), false)
+                );
+            }
+            assert_eq!(by(fold(b::FB_OP_PROD), Sum::Auto), Err(Reason::Op));
+        }
     }
 
     #[test]

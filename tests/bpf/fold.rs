@@ -50,11 +50,11 @@ pub fn every_fold_on(
     }
 }
 
-#[test]
-fn tc_folds_every_op_on_every_type() {
-    in_namespace(|| {
+/// At an aggregator with the hooks of TC, whose own contribution is the first.
+pub fn tc_folds(kernel: &'static Kernel, lengths: &'static [usize]) {
+    in_namespace(move || {
         let peer = Peer::listen();
-        every_fold(|host, chunk, inputs| {
+        every_fold_on(kernel, lengths, |host, chunk, inputs| {
             assert_eq!(host.egress(&host.contribution(0, chunk, &inputs[0])).code, TC_TAKEN);
             for member in [2, 3] {
                 let packet = host.contribution(member, chunk, &inputs[usize::from(member)]);
@@ -67,6 +67,11 @@ fn tc_folds_every_op_on_every_type() {
             assert!(last.packet == sent(3) && peer.frames(2) == [sent(1), sent(2)]);
         });
     });
+}
+
+#[test]
+fn tc_folds_every_op_on_every_type() {
+    tc_folds(Kernel::shared(), &LENGTHS);
 }
 
 #[test]

@@ -2,11 +2,10 @@
 
 use foldback::bindings as b;
 
-use crate::fold::every_fold_on;
-use crate::host::{Chunk, Host, SUM, TC_REDIRECT, TC_TAKEN, XDP_DROP, XDP_PASS};
+use crate::fold::{every_fold_on, tc_folds};
+use crate::host::{Chunk, Host, SUM, TC_TAKEN, XDP_DROP, XDP_PASS};
 use crate::kernel::{Hook, Kernel};
-use crate::namespace::{Peer, in_namespace};
-use crate::reference::fold_all;
+use crate::namespace::in_namespace;
 use crate::star::data;
 
 /// More than the usual MTU has room for, and no more than a page, which is all that a test run of TC takes. Tests in
@@ -16,21 +15,7 @@ const WHOLE: usize = b::FB_JUMBO_BYTES as usize;
 
 #[test]
 fn tc_folds_long_chunks() {
-    in_namespace(|| {
-        let peer = Peer::listen();
-        every_fold_on(Kernel::jumbo(), &[8, 1408, OF_A_PAGE], |host, chunk, inputs| {
-            assert_eq!(host.egress(&host.contribution(0, chunk, &inputs[0])).code, TC_TAKEN);
-            for member in [2, 3] {
-                let packet = host.contribution(member, chunk, &inputs[usize::from(member)]);
-                assert_eq!(host.ingress(&packet).code, TC_TAKEN);
-            }
-            let last = host.ingress(&host.contribution(1, chunk, &inputs[1]));
-            assert_eq!(last.code, TC_REDIRECT);
-            let result = fold_all(inputs, chunk.op, chunk.element);
-            let sent = |to| host.sent(to, b::FB_KIND_RESULT, chunk, &result);
-            assert!(last.packet == sent(3) && peer.frames(2) == [sent(1), sent(2)]);
-        });
-    });
+    tc_folds(Kernel::jumbo(), &[8, 1408, OF_A_PAGE]);
 }
 
 #[test]

@@ -393,7 +393,7 @@ impl Outcome {
         mine.map(|line| line["calls"].as_u64().unwrap()).sum()
     }
 
-    fn lines(&self) -> impl Iterator<Item = &Value> {
+    pub fn lines(&self) -> impl Iterator<Item = &Value> {
         self.stats["collectives"].as_array().into_iter().flatten()
     }
 

@@ -1,6 +1,8 @@
 //! Sums that are quantized (`FOLDBACK_QUANTIZE`): as close as docs/quantization.md says, with the same bits on all
 //! ranks, on a network that loses frames, too; and what is not to be quantized is not.
 
+use serde_json::Value;
+
 use crate::harness::{Job, Mpi, Outcome, turn};
 
 fn job(mpi: Mpi, hosts: u32, quantize: &str) -> Job {
@@ -41,6 +43,69 @@ fn sums_are_as_close_as_is_said() {
         for name in COLLECTIVES {
             assert!(outcome.quantized(name) > 0, "no {name} was quantized: {:#}", outcome.stats);
         }
+    }
+}
+
+/// Integers of more than 64 KiB are MPI's to sum, until it is known what is faster; with the same bits on all ranks as ever.
+#[test]
+fn integers_may_be_summed_by_mpi() {
+    let _turn = turn();
+    for (mpi, quantize, bits) in [
+        (Mpi::Open, "int16,min=0", "16"),
+        (Mpi::Open5, "fixed32,min=0", "32"),
+        (Mpi::Mpich, "int8,min=0", "8"),
+        (Mpi::Mpich5, "fixed32,min=0", "32"),
+        (Mpi::Mpich5Abi, "int8,min=0", "8"),
+        (Mpi::Intel, "int16,min=0", "16"),
+    ] {
+        if !mpi.installed() {
+            continue;
+        }
+        let job = job(mpi, 3, quantize).env("FOLDBACK_ROUTE", "auto");
+        let outcome =
+            job.run("quantized", &["--calls", "60", "--longest", "200000", "--bits", bits]);
+        assert!(off(&outcome, 60) > 0, "nothing was quantized");
+        let by_mpi = |route: &&Value| route["way"] == "mpi" && route["up_to_bytes"] == 131_072;
+        assert!(outcome.routes("Allreduce").iter().any(by_mpi), "{:#}", outcome.stats["routes"]);
+        for name in COLLECTIVES {
+            assert!(outcome.quantized(name) > 0, "no {name} was quantized: {:#}", outcome.stats);
+        }
+    }
+}
+
+/// Of messages that are not of one length, one may be MPI's to sum and the other not: ranks must not wait for each other.
+#[test]
+fn lengths_that_differ_are_told_before_ways_are_chosen() {
+    let _turn = turn();
+    let job = job(Mpi::Open, 3, "int16,min=0,block=1000").env("FOLDBACK_ROUTE", "auto");
+    let said = job.run_to_failure("lengths", &["--long", "--floats", "32768"]);
+    assert!(said.contains("they would wait for ever"), "{said}");
+}
+
+/// Numbers of 16 bits, of MPIs that name such types: in fewer bits than that, or as many, or not at all.
+#[test]
+fn halves_are_quantized_too() {
+    let _turn = turn();
+    for (mpi, shorts) in [(Mpi::Open5, "1"), (Mpi::Mpich5, "2"), (Mpi::Intel, "1")] {
+        if !mpi.installed() {
+            continue;
+        }
+        for (quantize, bits) in [("int8,min=0", "8"), ("int16,min=0", "16")] {
+            let arguments = ["--calls", "100", "--shorts", shorts, "--bits", bits];
+            let outcome = job(mpi, 3, quantize).run("quantized", &arguments);
+            assert!(off(&outcome, 100) > 0, "nothing was quantized");
+            for datatype in ["MPIX_C_FLOAT16", "MPIX_BFLOAT16"].iter().take(shorts.parse().unwrap())
+            {
+                let is_it =
+                    |line: &&Value| line["datatype"] == *datatype && line["quantized"] == true;
+                assert!(outcome.lines().any(|line| is_it(&line)), "{:#}", outcome.stats);
+            }
+        }
+        let longer = job(mpi, 2, "fixed32,min=0").env("FOLDBACK_LOG", "warn");
+        let outcome =
+            longer.run("quantized", &["--calls", "20", "--shorts", shorts, "--bits", "32"]);
+        let line = "integers of 32 bits are longer than the numbers, whose sums are left to MPI";
+        assert_eq!(outcome.stderr.matches(line).count(), 1, "{}", outcome.stderr);
     }
 }
 

@@ -14,8 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use super::fold::{F32, F64};
 use crate::bindings as b;
-use numbers::{Dither, Lane, Noise, Real, Silence};
+use numbers::{Brain, Dither, Half, Lane, Noise, Real, Silence};
 use vectors::{Work, in_the_usual_environment, vectorized};
+
+/// `element` of IEEE 754's binary16, beside [`F32`] and [`F64`].
+pub const F16: u8 = 0x82;
+/// Of bfloat16, the upper half of a float.
+pub const BF16: u8 = 0x83;
 
 /// What numbers are sent as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +73,7 @@ pub enum Rounding {
 /// Numbers of a kind, cut into blocks, that so many ranks add up.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantizer {
-    /// [`F32`] or [`F64`].
+    /// [`F32`], [`F64`], [`F16`] or [`BF16`].
     element: u8,
     width: Width,
     /// Numbers of a block; the last one may have fewer.
@@ -79,13 +84,17 @@ pub struct Quantizer {
 impl Quantizer {
     /// `None`: such numbers, or so many ranks, it does not serve.
     pub fn new(element: u8, width: Width, block: usize, ranks: usize) -> Option<Self> {
-        let serves = matches!(element, F32 | F64) && block > 0;
+        let serves = matches!(element, F32 | F64 | F16 | BF16) && block > 0;
         Some(Self { element, width, block, bits: width.bits(ranks)? }).filter(|_| serves)
     }
 
     /// Bytes of a number.
-    fn size(&self) -> usize {
-        if self.element == F32 { 4 } else { 8 }
+    pub fn size(&self) -> usize {
+        match self.element {
+            F16 | BF16 => 2,
+            F32 => 4,
+            _ => 8,
+        }
     }
 
     /// Blocks of so many numbers.
@@ -95,7 +104,11 @@ impl Quantizer {
 
     /// The exponent of a block that has an infinity, or what is no number.
     pub fn special(&self) -> u16 {
-        if self.element == F32 { 0xff } else { 0x7ff }
+        match self.element {
+            F16 => 0x1f,
+            F32 | BF16 => 0xff,
+            _ => 0x7ff,
+        }
     }
 
     /// The greatest exponent of each block, as the format has it. What ranks have in common is the greatest of
@@ -151,7 +164,7 @@ impl Quantizer {
 /// first, page by page.
 #[derive(Default)]
 pub struct Scratch {
-    exponents: Vec<u16>,
+    words: Vec<u16>,
     integers: Vec<u8>,
     numbers: Vec<u8>,
     /// What the integers of the last sum of each length have left out, with the element, of those that were
@@ -164,10 +177,24 @@ pub struct Scratch {
 /// Lengths whose error is carried over, at most.
 const MOST_LENGTHS: usize = 64;
 
+/// Words whose greatest among all ranks tell whether they bring as many numbers.
+const WITNESS: usize = 4;
+
+/// Those of so many numbers: their bits, and these inverted, whose greatest are those of the least.
+pub fn witness_of(count: usize) -> [u16; WITNESS] {
+    let [low, high] = [count as u16, (count >> 16) as u16];
+    [low, high, !low, !high]
+}
+
+/// Whether all ranks have the same, of which these are the greatest.
+pub fn is_alike(greatest: &[u16]) -> bool {
+    matches!(greatest, &[low, high, not_low, not_high] if (low, high) == (!not_low, !not_high))
+}
+
 /// Room for one sum, whatever is in it.
 pub struct Room<'a> {
-    /// For the exponents of the blocks.
-    pub exponents: &'a mut [u16],
+    /// For the exponents of the blocks, and behind them [`witness_of`] the numbers.
+    pub words: &'a mut [u16],
     /// For the integers.
     pub integers: &'a mut [u8],
     /// If errors are carried over: room for the numbers, and what was left out the last time.
@@ -185,8 +212,9 @@ impl Scratch {
     /// Room for a sum of so many bytes by a quantizer.
     pub fn room(&mut self, quantizer: &Quantizer, bytes: usize, carry: bool) -> Room<'_> {
         let count = bytes / quantizer.size();
-        let (blocks, integers) = (quantizer.blocks(count), count * quantizer.width.bytes());
-        self.exponents.resize(self.exponents.len().max(blocks), 0);
+        let words = quantizer.blocks(count) + WITNESS;
+        let integers = count * quantizer.width.bytes();
+        self.words.resize(self.words.len().max(words), 0);
         self.integers.resize(self.integers.len().max(integers), 0);
         let carried = carry.then(|| {
             self.numbers.resize(bytes, 0);
@@ -194,7 +222,7 @@ impl Scratch {
         });
         self.sums += 1;
         Room {
-            exponents: &mut self.exponents[..blocks],
+            words: &mut self.words[..words],
             integers: &mut self.integers[..integers],
             carried,
             number: self.sums,
@@ -221,6 +249,12 @@ fn left_out(all: &mut Vec<(u8, Vec<u8>)>, element: u8, bytes: usize) -> &mut Vec
 macro_rules! of_its_kind {
     ($work:ident) => {
         match ($work.of.element, $work.of.width) {
+            (F16, Width::Int8) => $work.of::<Half, 2, i8, 1>(),
+            (F16, Width::Int16) => $work.of::<Half, 2, i16, 2>(),
+            (F16, Width::Int32) => $work.of::<Half, 2, i32, 4>(),
+            (BF16, Width::Int8) => $work.of::<Brain, 2, i8, 1>(),
+            (BF16, Width::Int16) => $work.of::<Brain, 2, i16, 2>(),
+            (BF16, Width::Int32) => $work.of::<Brain, 2, i32, 4>(),
             (F32, Width::Int8) => $work.of::<f32, 4, i8, 1>(),
             (F32, Width::Int16) => $work.of::<f32, 4, i16, 2>(),
             (F32, Width::Int32) => $work.of::<f32, 4, i32, 4>(),
@@ -253,6 +287,8 @@ impl Work for Exponents<'_> {
     #[inline(always)]
     fn work(self) {
         match self.element {
+            F16 => self.of::<Half, 2>(),
+            BF16 => self.of::<Brain, 2>(),
             F32 => self.of::<f32, 4>(),
             _ => self.of::<f64, 8>(),
         }
@@ -321,6 +357,8 @@ impl Work for Sums<'_> {
     #[inline(always)]
     fn work(self) {
         match self.element {
+            F16 => self.of::<Half, 2>(),
+            BF16 => self.of::<Brain, 2>(),
             F32 => self.of::<f32, 4>(),
             _ => self.of::<f64, 8>(),
         }
@@ -456,6 +494,19 @@ mod tests {
         assert_eq!((Width::Int16.bits(1 << 13), Width::Int16.bits(1 << 14)), (Some(1), None));
         assert!(Quantizer::new(F32, Width::Int16, 0, 2).is_none());
         assert!(Quantizer::new(b::FB_TYPE_I32 as u8, Width::Int16, 8, 2).is_none());
+    }
+
+    #[test]
+    fn unlike_counts_have_witnesses() {
+        let counts = [0, 1, 2, 0xffff, 0x1_0000, 0x1_0001, 0x2_0000, 0x7fff_ffff];
+        for one in counts {
+            for other in counts {
+                let (one_of, other_of) = (witness_of(one), witness_of(other));
+                let greatest: Vec<_> =
+                    one_of.iter().zip(&other_of).map(|(a, b)| *a.max(b)).collect();
+                assert_eq!(is_alike(&greatest), one == other, "{one}, {other}");
+            }
+        }
     }
 
     #[test]

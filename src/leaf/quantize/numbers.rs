@@ -2,26 +2,53 @@
 
 /// Numbers as they lie in memory.
 pub trait Real<const SIZE: usize>: Copy {
+    /// What is added to exponents in the format.
+    const BIAS: i32;
+
     fn load(bytes: &[u8; SIZE]) -> Self;
     /// The exponent, as the format has it.
     fn exponent(self) -> u32;
-    /// How many of the units of a block with this exponent is 1, if its greatest number has so many `bits`.
-    /// In two steps, each of which is in the range of doubles.
-    fn scale(exponent: u32, bits: u32) -> [f64; 2];
-    /// The integer next to it after `noise` is added, of ties the even one.
-    fn scaled(self, scale: [f64; 2], noise: f64) -> i32;
     fn wide(self) -> f64;
-    /// What of it is left when that integer has been taken, of blocks with this `unit`.
-    fn without(self, integer: i32, scale: [f64; 2], unit: f64) -> f64;
-    /// Such a unit.
-    fn unit(exponent: u32, bits: u32) -> f64;
     /// A number, rounded.
     fn store(number: f64) -> [u8; SIZE];
+
+    /// How many of the units of a block with this exponent is 1, if its greatest number has so many `bits`.
+    /// In two steps, each of which is in the range of doubles.
+    fn scale(exponent: u32, bits: u32) -> [f64; 2] {
+        let power = -unit_exponent(exponent, bits, Self::BIAS);
+        [power / 2, power - power / 2].map(power_of_two)
+    }
+
+    /// Such a unit.
+    fn unit(exponent: u32, bits: u32) -> f64 {
+        power_of_two(unit_exponent(exponent, bits, Self::BIAS))
+    }
+
+    /// The integer next to it after `noise` is added, of ties the even one.
+    // Scaling is exact, but for what comes to nothing. The sum is in units of 1, so it is rounded to that, and
+    // its lowest bits are the integer's.
+    #[inline(always)]
+    fn scaled(self, [first, second]: [f64; 2], noise: f64) -> i32 {
+        const SHIFT: f64 = 1.5 * (1_u64 << 52) as f64;
+        (self.wide() * first * second + noise + SHIFT).to_bits() as i32
+    }
+
+    /// What of it is left when that integer has been taken, of blocks with this `unit`.
+    // In units, since the integer's number may be greater than the greatest. What comes to nothing in units is
+    // left as it is.
+    #[inline(always)]
+    fn without(self, integer: i32, [first, second]: [f64; 2], unit: f64) -> f64 {
+        let whole = self.wide();
+        let rest = (whole * first * second - f64::from(integer)) * unit;
+        if integer == 0 { whole } else { rest }
+    }
 }
 
 macro_rules! real {
     ($real:ident, $mantissa:literal, $bias:literal) => {
         impl Real<{ size_of::<$real>() }> for $real {
+            const BIAS: i32 = $bias;
+
             #[inline(always)]
             fn load(bytes: &[u8; size_of::<$real>()]) -> Self {
                 Self::from_ne_bytes(*bytes)
@@ -32,35 +59,9 @@ macro_rules! real {
                 ((self.to_bits() << 1) >> ($mantissa + 1)) as u32
             }
 
-            fn scale(exponent: u32, bits: u32) -> [f64; 2] {
-                let power = -unit_exponent(exponent, bits, $bias);
-                [power / 2, power - power / 2].map(power_of_two)
-            }
-
-            // Scaling is exact, but for what comes to nothing. The sum is in units of 1, so it is rounded to
-            // that, and its lowest bits are the integer's.
-            #[inline(always)]
-            fn scaled(self, [first, second]: [f64; 2], noise: f64) -> i32 {
-                const SHIFT: f64 = 1.5 * (1_u64 << 52) as f64;
-                (Self::wide(self) * first * second + noise + SHIFT).to_bits() as i32
-            }
-
             #[inline(always)]
             fn wide(self) -> f64 {
                 self.into()
-            }
-
-            // In units, since the integer's number may be greater than the greatest. What comes to nothing in
-            // units is left as it is.
-            #[inline(always)]
-            fn without(self, integer: i32, [first, second]: [f64; 2], unit: f64) -> f64 {
-                let whole = Self::wide(self);
-                let rest = (whole * first * second - f64::from(integer)) * unit;
-                if integer == 0 { whole } else { rest }
-            }
-
-            fn unit(exponent: u32, bits: u32) -> f64 {
-                power_of_two(unit_exponent(exponent, bits, $bias))
             }
 
             #[inline(always)]
@@ -73,6 +74,58 @@ macro_rules! real {
 
 real!(f32, 23, 127);
 real!(f64, 52, 1023);
+
+/// A number of 16 bits: a sign, an exponent, and so many bits of mantissa.
+#[derive(Clone, Copy)]
+pub struct Short<const MANTISSA: u32>(u16);
+
+/// IEEE 754's binary16.
+pub type Half = Short<10>;
+/// The upper half of a float.
+pub type Brain = Short<7>;
+
+impl<const MANTISSA: u32> Short<MANTISSA> {
+    const BIAS: i32 = (1 << (14 - MANTISSA)) - 1;
+    const INFINITY: u64 = 0x7fff >> MANTISSA << MANTISSA;
+}
+
+impl<const MANTISSA: u32> Real<2> for Short<MANTISSA> {
+    const BIAS: i32 = Self::BIAS;
+
+    #[inline(always)]
+    fn load(bytes: &[u8; 2]) -> Self {
+        Self(u16::from_ne_bytes(*bytes))
+    }
+
+    #[inline(always)]
+    fn exponent(self) -> u32 {
+        u32::from(self.0 & 0x7fff) >> MANTISSA
+    }
+
+    // Its bits in a float's places are a float, subnormals too, whose exponent has another bias.
+    #[inline(always)]
+    fn wide(self) -> f64 {
+        let (sign, rest) = (u32::from(self.0 & 0x8000), u32::from(self.0 & 0x7fff));
+        let float = f32::from_bits(sign << 16 | rest << (23 - MANTISSA));
+        f64::from(float) * power_of_two(127 - Self::BIAS)
+    }
+
+    // To nearest, of ties to the even one: of subnormals by a sum that is in their unit, else by bits, whose carry
+    // goes to the exponent.
+    #[inline(always)]
+    fn store(number: f64) -> [u8; 2] {
+        let (sign, bits) = (number.to_bits() >> 48 & 0x8000, number.abs().to_bits());
+        let least = 1 - Self::BIAS;
+        let in_units = number.abs() + power_of_two(52 + least - MANTISSA as i32);
+        let dropped = 52 - MANTISSA;
+        let rounded = bits + ((1 << (dropped - 1)) - 1) + (bits >> dropped & 1);
+        let normal = (rounded >> dropped).wrapping_sub((1023 - Self::BIAS as u64) << MANTISSA);
+        let is_subnormal = number.abs() < power_of_two(least);
+        let magnitude =
+            if is_subnormal { in_units.to_bits() & 0xffff } else { normal.min(Self::INFINITY) };
+        ((sign | magnitude) as u16).to_ne_bytes()
+    }
+}
 
 /// Subnormals are of the same unit as the least normal numbers.
 fn unit_exponent(exponent: u32, bits: u32, bias: i32) -> i32 {
@@ -160,4 +213,41 @@ fn mixed(mut hash: u32) -> u32 {
     hash ^= hash >> 15;
     hash = hash.wrapping_mul(0x846c_a68b);
     hash ^ hash >> 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All numbers of a format, those between them, and what is beyond.
+    fn every_number<const MANTISSA: u32>() {
+        let infinity = Short::<MANTISSA>::INFINITY as u16;
+        let load = |bits: u16| Short::<MANTISSA>::load(&bits.to_ne_bytes()).wide();
+        let store = |number: f64| u16::from_ne_bytes(Short::<MANTISSA>::store(number));
+        for bits in 0..infinity {
+            let (exponent, rest) = (i32::from(bits >> MANTISSA), bits % (1 << MANTISSA));
+            let implied = f64::from(u8::from(exponent > 0));
+            let mantissa = implied + f64::from(rest) / f64::from(1 << MANTISSA);
+            let number = mantissa * 2f64.powi(exponent.max(1) - Short::<MANTISSA>::BIAS);
+            assert_eq!((load(bits), load(bits | 0x8000)), (number, -number));
+            assert_eq!((store(number), store(-number)), (bits, bits | 0x8000));
+            assert_eq!(i64::from(Short::<MANTISSA>(bits).exponent()), i64::from(exponent));
+            // The next one, also where there is none but infinity.
+            let next =
+                number + 2f64.powi(exponent.max(1) - Short::<MANTISSA>::BIAS - MANTISSA as i32);
+            let middle = f64::midpoint(number, next);
+            assert_eq!(store(middle), bits + (bits & 1), "{middle:e}");
+            assert_eq!(store(middle.next_down()), bits, "{middle:e}");
+            assert_eq!(store(-middle.next_up()), (bits + 1) | 0x8000, "{middle:e}");
+        }
+        for beyond in [2f64.powi(Short::<MANTISSA>::BIAS + 1), 1e300, f64::INFINITY] {
+            assert_eq!((store(beyond), store(-beyond)), (infinity, infinity | 0x8000));
+        }
+    }
+
+    #[test]
+    fn numbers_of_sixteen_bits_are_rounded_to_the_nearest() {
+        every_number::<10>();
+        every_number::<7>();
+    }
 }
