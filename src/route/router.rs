@@ -21,7 +21,7 @@ pub struct Setting {
     pub members: usize,
     /// Ranks on all hosts.
     pub ranks: usize,
-    /// Whether it can go by shards, and beyond how many bytes: of single chunks that is `Star`.
+    /// Whether it can go by shards, which is tried beyond one chunk.
     pub has_shards: bool,
     pub chunk_bytes: usize,
     /// `FOLDBACK_ALGORITHM`: the only one to be tried.

@@ -89,8 +89,8 @@ pub enum Algorithm {
     /// one before it passes on, and the result goes on the same way. Every member sends to one other only, and
     /// the way is as long as there are members, twice.
     Ring,
-    /// By shards of the message, each folded in user space, at one member: for long ones. Of single
-    /// chunks that is `Star`.
+    /// By shards of the message, each folded in user space, at one member: for long ones. For single chunks it
+    /// never pays, but it serves them.
     Shards,
 }
 

@@ -265,6 +265,13 @@ macro_rules! of_its_kind {
     };
 }
 
+/// Whether floats hold whatever comes between such numbers and integers of so many bytes: a unit is a float, maybe a
+/// subnormal one, and so is its product with 16 bits.
+#[inline(always)]
+fn are_floats<N: Real<S>, const S: usize, const W: usize>() -> bool {
+    N::IS_IN_FLOATS && W <= 2
+}
+
 struct Exponents<'a> {
     element: u8,
     numbers: &'a [u8],
@@ -307,8 +314,23 @@ impl Integers<'_> {
     #[inline(always)]
     fn of<N: Real<S>, const S: usize, L: Lane<W>, const W: usize>(self) {
         match self.rounding {
+            Rounding::Nearest if are_floats::<N, S, W>() => self.in_floats::<N, S, L, W>(),
             Rounding::Nearest => self.with::<N, S, L, W>(Silence),
             Rounding::Stochastic(seed) => self.with::<N, S, L, W>(Noise::new(seed)),
+        }
+    }
+
+    #[inline(always)]
+    fn in_floats<N: Real<S>, const S: usize, L: Lane<W>, const W: usize>(self) {
+        let Quantizer { block, bits, .. } = self.of;
+        let (numbers, _) = self.numbers.as_chunks::<S>();
+        let (into, _) = self.into.as_chunks_mut::<W>();
+        let blocks = numbers.chunks(block).zip(into.chunks_mut(block)).zip(self.exponents);
+        for ((numbers, into), exponent) in blocks {
+            let scale = N::scale((*exponent).into(), bits).map(|scale| scale as f32);
+            for (number, lane) in numbers.iter().zip(into) {
+                *lane = L::narrow(N::load(number).scaled_in_floats(scale));
+            }
         }
     }
 
@@ -418,6 +440,12 @@ impl Numbers<'_> {
         let into = iter::once(into).chain(more_into.chunks_mut(block));
         for ((sums, into), exponent) in sums.zip(into).zip(self.exponents) {
             let unit = N::unit((*exponent).into(), bits);
+            if are_floats::<N, S, W>() {
+                for (sum, number) in sums.iter().zip(into) {
+                    *number = N::store_float(L::widen(*sum) as f32 * unit as f32);
+                }
+                continue;
+            }
             for (sum, number) in sums.iter().zip(into) {
                 *number = N::store(f64::from(L::widen(*sum)) * unit);
             }

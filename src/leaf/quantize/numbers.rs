@@ -4,6 +4,8 @@
 pub trait Real<const SIZE: usize>: Copy {
     /// What is added to exponents in the format.
     const BIAS: i32;
+    /// Whether floats hold all of its numbers. Vectors have twice as many of these as of doubles.
+    const IS_IN_FLOATS: bool;
 
     fn load(bytes: &[u8; SIZE]) -> Self;
     /// The exponent, as the format has it.
@@ -11,6 +13,14 @@ pub trait Real<const SIZE: usize>: Copy {
     fn wide(self) -> f64;
     /// A number, rounded.
     fn store(number: f64) -> [u8; SIZE];
+
+    /// As a float, if that holds it.
+    fn float(self) -> f32;
+
+    #[inline(always)]
+    fn store_float(number: f32) -> [u8; SIZE] {
+        Self::store(number.into())
+    }
 
     /// How many of the units of a block with this exponent is 1, if its greatest number has so many `bits`.
     /// In two steps, each of which is in the range of doubles.
@@ -33,6 +43,13 @@ pub trait Real<const SIZE: usize>: Copy {
         (self.wide() * first * second + noise + SHIFT).to_bits() as i32
     }
 
+    /// The integer next to it, of ties the even one, if it has no more than 16 bits: the same.
+    #[inline(always)]
+    fn scaled_in_floats(self, [first, second]: [f32; 2]) -> i32 {
+        const SHIFT: f32 = 1.5 * (1_u32 << 23) as f32;
+        (self.float() * first * second + SHIFT).to_bits() as i32
+    }
+
     /// What of it is left when that integer has been taken, of blocks with this `unit`.
     // In units, since the integer's number may be greater than the greatest. What comes to nothing in units is
     // left as it is.
@@ -45,9 +62,10 @@ pub trait Real<const SIZE: usize>: Copy {
 }
 
 macro_rules! real {
-    ($real:ident, $mantissa:literal, $bias:literal) => {
+    ($real:ident, $mantissa:literal, $bias:literal, $is_in_floats:literal) => {
         impl Real<{ size_of::<$real>() }> for $real {
             const BIAS: i32 = $bias;
+            const IS_IN_FLOATS: bool = $is_in_floats;
 
             #[inline(always)]
             fn load(bytes: &[u8; size_of::<$real>()]) -> Self {
@@ -68,12 +86,22 @@ macro_rules! real {
             fn store(number: f64) -> [u8; size_of::<$real>()] {
                 (number as Self).to_ne_bytes()
             }
+
+            #[inline(always)]
+            fn float(self) -> f32 {
+                self as f32
+            }
+
+            #[inline(always)]
+            fn store_float(number: f32) -> [u8; size_of::<$real>()] {
+                Self::from(number).to_ne_bytes()
+            }
         }
     };
 }
 
-real!(f32, 23, 127);
-real!(f64, 52, 1023);
+real!(f32, 23, 127, true);
+real!(f64, 52, 1023, false);
 
 /// A number of 16 bits: a sign, an exponent, and so many bits of mantissa.
 #[derive(Clone, Copy)]
@@ -91,6 +119,7 @@ impl<const MANTISSA: u32> Short<MANTISSA> {
 
 impl<const MANTISSA: u32> Real<2> for Short<MANTISSA> {
     const BIAS: i32 = Self::BIAS;
+    const IS_IN_FLOATS: bool = true;
 
     #[inline(always)]
     fn load(bytes: &[u8; 2]) -> Self {
@@ -102,12 +131,17 @@ impl<const MANTISSA: u32> Real<2> for Short<MANTISSA> {
         u32::from(self.0 & 0x7fff) >> MANTISSA
     }
 
-    // Its bits in a float's places are a float, subnormals too, whose exponent has another bias.
     #[inline(always)]
     fn wide(self) -> f64 {
+        self.float().into()
+    }
+
+    // Its bits in a float's places are a float, subnormals too, whose exponent has another bias.
+    #[inline(always)]
+    fn float(self) -> f32 {
         let (sign, rest) = (u32::from(self.0 & 0x8000), u32::from(self.0 & 0x7fff));
         let float = f32::from_bits(sign << 16 | rest << (23 - MANTISSA));
-        f64::from(float) * power_of_two(127 - Self::BIAS)
+        float * power_of_two(127 - Self::BIAS) as f32
     }
 
     // To nearest, of ties to the even one: of subnormals by a sum that is in their unit, else by bits, whose carry
