@@ -17,7 +17,7 @@
 #include "random.h"
 
 static long calls = 200, seed = 1, longest = 20000, bits = 16, block = 256, settle = 16;
-static long halves = 1, times = 1, afresh, shorts;
+static long halves = 1, times = 1, step = 74, afresh, shorts;
 static MPI_Comm comm;
 
 static const struct option_spec options[] = {
@@ -29,6 +29,8 @@ static const struct option_spec options[] = {
      "of a unit, that each rank's number may be off: 2 if chance rounds (1)"},
     {"--times", OPTION_NUMBER, &times,
      "that each sum is made; with error feedback all together are off by no more than one (1)"},
+    {"--step", OPTION_NUMBER, &step,
+     "numbers that each call has more than the one before it, if sums are made several times (74)"},
     {"--afresh", OPTION_FLAG, &afresh,
      "each time on a new duplicate of MPI_COMM_WORLD: nothing is carried from one to the next"},
     {"--shorts", OPTION_NUMBER, &shorts,
@@ -94,7 +96,7 @@ static struct plan plan_of(long call)
 	plan.root = (int)random_below(&random, (uint64_t)world_size);
 	/* What another call has left out is not to be added. */
 	if (times > 1)
-		plan.count = 74 * (size_t)(call + 1);
+		plan.count = 2 * (size_t)(step / 2) * (size_t)(call + 1);
 	if (plan.collective == REDUCE_SCATTER_BLOCK)
 		plan.count += 2 * (size_t)world_size - plan.count % (2 * (size_t)world_size);
 	return plan;

@@ -46,6 +46,24 @@ fn sums_are_as_close_as_is_said() {
     }
 }
 
+/// Of more than a MiB of integers one part is summed after the other, to the same.
+#[test]
+fn long_sums_are_made_in_parts() {
+    let _turn = turn();
+    for (mpi, quantize, arguments) in [
+        (Mpi::Open, "fixed32,min=0,block=1000", ["--bits", "32", "--block", "1000"]),
+        (Mpi::Mpich, "int16,min=0", ["--bits", "16", "--block", "256"]),
+    ] {
+        let long = ["--calls", "40", "--longest", "1500000"];
+        let outcome = job(mpi, 3, quantize).run("quantized", &[long, arguments].concat());
+        assert!(off(&outcome, 40) > 0, "nothing was quantized");
+    }
+    // What is left out of each part comes back to it.
+    let carry = "int16,min=0,error_feedback,stochastic";
+    let long = ["--calls", "3", "--times", "5", "--step", "400000", "--halves", "2"];
+    assert!(off(&job(Mpi::Open, 3, carry).run("quantized", &long), 3) > 0);
+}
+
 /// Integers of more than 64 KiB are MPI's to sum, until it is known what is faster; with the same bits on all ranks as ever.
 #[test]
 fn integers_may_be_summed_by_mpi() {

@@ -195,7 +195,7 @@ pub fn is_alike(greatest: &[u16]) -> bool {
 pub struct Room<'a> {
     /// For the exponents of the blocks, and behind them [`witness_of`] the numbers.
     pub words: &'a mut [u16],
-    /// For the integers.
+    /// For the integers of a part.
     pub integers: &'a mut [u8],
     /// If errors are carried over: room for the numbers, and what was left out the last time.
     pub carried: Option<(&'a mut Vec<u8>, &'a mut Vec<u8>)>,
@@ -209,11 +209,17 @@ impl Scratch {
         self.left_out.clear();
     }
 
-    /// Room for a sum of so many bytes by a quantizer.
-    pub fn room(&mut self, quantizer: &Quantizer, bytes: usize, carry: bool) -> Room<'_> {
+    /// Room for a sum of so many bytes by a quantizer, `part` numbers at a time.
+    pub fn room(
+        &mut self,
+        quantizer: &Quantizer,
+        bytes: usize,
+        part: usize,
+        carry: bool,
+    ) -> Room<'_> {
         let count = bytes / quantizer.size();
         let words = quantizer.blocks(count) + WITNESS;
-        let integers = count * quantizer.width.bytes();
+        let integers = count.min(part) * quantizer.width.bytes();
         self.words.resize(self.words.len().max(words), 0);
         self.integers.resize(self.integers.len().max(integers), 0);
         let carried = carry.then(|| {
