@@ -259,6 +259,8 @@ struct Setting {
 /// What a run took.
 struct Took {
     steps: u64,
+    /// Microseconds, of the simulated clock.
+    time: u64,
     /// Put on the wire: with data, and without.
     frames: [u64; 2],
     /// Chunks that came to their end by the second transport.
@@ -322,7 +324,7 @@ fn run(setting: &Setting) -> Took {
     let rescued = wires.iter().map(|wire| wire.fabric.rescued()).sum::<u64>();
     let spoilt = network.counters().iter().map(|host| host.drop_corrupt).sum::<u64>();
     assert!(spoilt == 0 || setting.fault.flips > 0, "seed {seed}");
-    Took { steps, frames: network.frames(), rescued, spoilt }
+    Took { steps, time: network.now(), frames: network.frames(), rescued, spoilt }
 }
 
 /// Far more than any run takes; a hang must end as a failure.
@@ -433,6 +435,23 @@ fn what_is_only_slow_is_hardly_asked_for() {
         let [fast, slow] = [took(100), took(20_000)];
         println!("{members} {algorithm:?}: {} %", 100 * slow / fast);
         assert!(slow < 2 * fast, "{members} {algorithm:?}: {slow}, {fast}");
+    }
+}
+
+/// Where some host's programs are gone all frames are sent both ways, and what is lost is waited for as long as ever: what comes
+/// twice was not asked for too early. Simulated time.
+#[test]
+fn what_comes_both_ways_makes_nobody_wait_longer() {
+    for (members, algorithm) in [(4, Star), (4, Shards), (3, Ring)] {
+        let most_bytes = if algorithm == Shards { 65536 } else { 4096 };
+        let took = |dead| {
+            let fault = Fault { loss: 100, delay: 1000, most_delay: 100, dead, ..CALM };
+            let setting = Setting { members, algorithm, most_bytes, fault, ..USUAL };
+            (1..5).map(|seed| run(&Setting { seed, ..setting }).time).sum::<u64>()
+        };
+        let [one_way, both_ways] = [took(0), took(0b10)];
+        println!("{members} {algorithm:?}: {} %", 100 * both_ways / one_way);
+        assert!(both_ways < 3 * one_way, "{members} {algorithm:?}: {both_ways}, {one_way}");
     }
 }
 

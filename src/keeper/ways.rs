@@ -148,6 +148,11 @@ impl<A: Fabric, M: Memory, D: Datagrams> Fabric for Ways<A, M, D> {
         self.first.as_ref().is_some_and(Fabric::is_queued)
     }
 
+    fn came_twice(&self) -> u64 {
+        let second = self.second.as_ref().filter(|_| self.first.is_some());
+        second.map_or(0, |deputy| deputy.counters().duplicates)
+    }
+
     /// Where there are programs, the keeper is enough: it is there for when they are not.
     #[inline]
     fn take_in(&mut self) {

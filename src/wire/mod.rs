@@ -33,6 +33,7 @@ pub use transfer::{Kind, Part, Transfer};
 
 use flight::Flights;
 
+use std::mem;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,11 @@ pub trait Fabric {
     /// Whether something of what was sent has not left this host yet.
     fn is_queued(&self) -> bool {
         false
+    }
+
+    /// How many frames that said what was known already have come by another way than the programs'.
+    fn came_twice(&self) -> u64 {
+        0
     }
 
     /// Something was asked for, and did not come.
@@ -176,8 +182,8 @@ pub struct Wire<M, F, B> {
     patience: Duration,
     /// What patience begins with: more, the more often it was too short.
     calm: Duration,
-    /// What had been asked for, and had come again, when that was last judged.
-    judged: (u64, u64),
+    /// What had been asked for, had come again, and had come both ways, when that was last judged.
+    judged: [u64; 3],
     ask_at: Option<Instant>,
     /// Whose turn it is to ask then.
     turn: Turn,
@@ -213,7 +219,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             done: 0,
             patience: PATIENCE,
             calm: PATIENCE,
-            judged: (0, 0),
+            judged: [0; 3],
             ask_at: None,
             turn: Turn::Aggregator,
             seen: 0,
@@ -443,9 +449,11 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
 
     /// Whether what was last asked for has come twice, so that patience has to be longer; if not, it may be shorter again.
     fn was_too_early(&mut self) -> bool {
-        let now = (self.asked, self.cells.repeated());
-        let (asked, repeated) = (now.0 - self.judged.0, now.1 - self.judged.1);
-        self.judged = now;
+        let now = [self.asked, self.cells.repeated(), self.fabric.came_twice()];
+        let before = mem::replace(&mut self.judged, now);
+        let [asked, repeated, both_ways] = [0, 1, 2].map(|which| now[which] - before[which]);
+        // What comes both ways comes twice without having been asked for.
+        let repeated = repeated.saturating_sub(both_ways);
         if repeated < TOO_EARLY || 2 * repeated < asked {
             if asked > 0 {
                 self.calm = (self.calm / 2).max(PATIENCE);
