@@ -92,13 +92,15 @@ pub(super) fn choose(
     collective: Collective,
     bytes: usize,
 ) -> (ClassId, Step) {
-    let Judged { process, running, config, .. } = judged;
+    let Judged { process, running, config, communicator, .. } = judged;
     let Folding { group, router, .. } = folding;
     let id = ClassId::new(collective, bytes);
     if let Some(mut sums) = router.known(id).and_then(|class| class.due()) {
         fold_words(&process.context(running), group, FB_OP_SUM, &mut sums);
-        if let Some(class) = router.known(id) {
-            class.agreed(sums);
+        if let Some(change) = router.agreed(id, sums)
+            && communicator.rank == 0
+        {
+            log::debug!("{change}");
         }
     }
     let usual = if bytes > config.shared.max_bytes[collective as usize] {

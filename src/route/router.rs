@@ -8,10 +8,12 @@
 //! Not measured, but routed by the limits alone: what the real MPI may compute with other bits
 //! (floating point; integers where some MPI is wrong, docs/architecture.md), and what does not block.
 
+use std::fmt::{Display, Formatter};
+
 use serde::{Deserialize, Serialize};
 
 use super::class::Class;
-use super::way::{ORDER, Way};
+use super::way::{ORDER, WAYS, Way};
 use crate::call::{COLLECTIVES, Collective};
 use crate::wire::Algorithm;
 
@@ -127,26 +129,32 @@ impl Router {
         self.classes[id.0].as_deref_mut()
     }
 
+    /// Takes what all ranks have measured of a class, added up. The new choice, if that changed it.
+    pub fn agreed(&mut self, id: ClassId, sums: [u64; WAYS]) -> Option<RouteLine> {
+        let class = self.known(id)?;
+        let before = class.changes();
+        class.agreed(sums);
+        (class.changes() > before).then(|| self.line(id))?
+    }
+
     /// What was chosen, and why.
     pub fn lines(&self) -> Vec<RouteLine> {
-        let line = |(index, class): (usize, &Option<Box<Class>>)| {
-            let (id, class) = (ClassId(index), class.as_ref()?);
-            let cost = |way: &Way| Some((way.name().to_owned(), class.cost(*way)?));
-            Some(RouteLine {
-                collective: id.collective(),
-                up_to_bytes: if id.collective() == Collective::Barrier {
-                    0
-                } else {
-                    id.most_bytes()
-                },
-                way: class.chosen().name().to_owned(),
-                microseconds: ORDER.iter().filter_map(cost).collect(),
-                calls: class.calls(),
-                trials: class.trials(),
-                changes: class.changes(),
-            })
-        };
-        self.classes.iter().enumerate().filter_map(line).collect()
+        (0..self.classes.len()).filter_map(|index| self.line(ClassId(index))).collect()
+    }
+
+    fn line(&self, id: ClassId) -> Option<RouteLine> {
+        let class = self.classes[id.0].as_ref()?;
+        let cost = |way: &Way| Some((way.name().to_owned(), class.cost(*way)?));
+        let is_barrier = id.collective() == Collective::Barrier;
+        Some(RouteLine {
+            collective: id.collective(),
+            up_to_bytes: if is_barrier { 0 } else { id.most_bytes() },
+            way: class.chosen().name().to_owned(),
+            microseconds: ORDER.iter().filter_map(cost).collect(),
+            calls: class.calls(),
+            trials: class.trials(),
+            changes: class.changes(),
+        })
     }
 }
 
@@ -202,6 +210,28 @@ pub struct RouteLine {
     pub changes: u64,
 }
 
+impl RouteLine {
+    /// The times behind the choice, in microseconds: "star 12.3, mpi 45.6".
+    pub fn measured(&self) -> String {
+        let cost = |(way, cost): (&String, &serde_json::Value)| {
+            format!("{way} {:.1}", cost.as_f64().unwrap_or(0.0))
+        };
+        self.microseconds.iter().map(cost).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// For the log, when a choice changes.
+impl Display for RouteLine {
+    fn fmt(&self, text: &mut Formatter<'_>) -> std::fmt::Result {
+        let Self { collective, up_to_bytes, way, calls, .. } = self;
+        let (name, measured) = (collective.name(), self.measured());
+        write!(
+            text,
+            "{name} of up to {up_to_bytes} bytes by {way} from call {calls} on: {measured} us"
+        )
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,5 +260,27 @@ mod tests {
         assert_eq!(all(Collective::Bcast, 1 << 20, 4), "star shards mpi");
         assert_eq!(all(Collective::Bcast, 1 << 20, 2), "star mpi");
         assert_eq!(all(Collective::Reduce, 8, 4), "star mpi");
+    }
+
+    #[test]
+    fn a_change_of_the_choice_is_told_once() {
+        let (members, ranks, chunk_bytes) = (2, 2, 1408);
+        let setting = Setting { members, ranks, has_shards: false, chunk_bytes, algorithm: None };
+        let (mut router, mut told) = (Router::new(setting), Vec::new());
+        let id = ClassId::new(Collective::Allreduce, 4);
+        for _ in 0..2000 {
+            if let Some(sums) = router.known(id).and_then(|class| class.due()) {
+                told.extend(router.agreed(id, sums.map(|sum| sum * 2)));
+            }
+            let class = router.class(id, Way::Fold(Algorithm::Star));
+            let step = class.next();
+            if step.timed {
+                class.took(step.way, if step.way == Way::Mpi { 2500 } else { 9000 });
+            }
+        }
+        let told: Vec<_> = told.iter().map(ToString::to_string).collect();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("Allreduce of up to 4 bytes by mpi from call "), "{told:?}");
+        assert!(told[0].contains("mpi 2.5"), "{told:?}");
     }
 }

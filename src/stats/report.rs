@@ -97,15 +97,12 @@ impl Job {
                     .to_vec(),
             ];
             for route in &self.routes {
-                let cost = |(way, cost): (&String, &serde_json::Value)| {
-                    format!("{way} {:.1}", cost.as_f64().unwrap_or(0.0))
-                };
                 rows.push(vec![
                     route.collective.name().into(),
                     format!("up to {}", bytes(route.up_to_bytes as u64)),
                     route.way.clone(),
                     grouped(route.calls),
-                    route.microseconds.iter().map(cost).collect::<Vec<_>>().join(", "),
+                    route.measured(),
                 ]);
             }
             let _ = write!(text, "\nChosen by measurement:\n{}", table(&rows, &[1, 3]));
