@@ -20,9 +20,9 @@ fn main() {
             let value = |at: usize| (at as f64 * 0.37).sin();
             let numbers: Vec<u8> = match element {
                 F32 => (0..COUNT).flat_map(|at| (value(at) as f32).to_ne_bytes()).collect(),
-                // Any bits but those of infinities and what is no number.
-                F16 | BF16 => (0..COUNT)
-                    .flat_map(|at| ((at as u16).wrapping_mul(40503) & 0xbbff).to_ne_bytes())
+                F16 => (0..COUNT).flat_map(|at| half(value(at) as f32).to_ne_bytes()).collect(),
+                BF16 => (0..COUNT)
+                    .flat_map(|at| ((value(at) as f32).to_bits().to_ne_bytes()[2..]).to_vec())
                     .collect(),
                 _ => (0..COUNT).flat_map(|at| value(at).to_ne_bytes()).collect(),
             };
@@ -49,4 +49,11 @@ fn main() {
         }
     }
     criterion.final_summary();
+}
+
+/// Of IEEE 754's binary16, cut.
+fn half(number: f32) -> u16 {
+    let (sign, bits) = ((number.to_bits() >> 16) as u16 & 0x8000, number.abs().to_bits());
+    let normal = (bits >> 13).checked_sub(112 << 10).filter(|half| *half >= 1 << 10);
+    sign | normal.unwrap_or((number.abs() * (1 << 24) as f32) as u32) as u16
 }

@@ -193,8 +193,7 @@ unsafe fn sum_in<'a>(
         let rounding = match plan.quantize.stochastic {
             None => Rounding::Nearest,
             Some(seed) => {
-                let drawn_for = [seed, judged.ends.rank as u64, number, part.start as u64];
-                Rounding::Stochastic(seed_of(drawn_for))
+                Rounding::drawn_for([seed, judged.ends.rank as u64, number, part.start as u64])
             }
         };
         let bytes = part.start * size..part.end * size;
@@ -279,17 +278,6 @@ impl Judged<'_> {
         }
         code
     }
-}
-
-/// Another seed for each rank and sum, alike in every run: of words that hardly differ, words that do.
-/// (The step of SplitMix64: Steele, Lea and Flood, OOPSLA 2014.)
-fn seed_of(words: [u64; 4]) -> u64 {
-    words.into_iter().fold(0, |seed: u64, word| {
-        let mut mixed = (seed ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    })
 }
 
 /// Says once that a sum is not quantized which is asked to be, since the ranks are too many.

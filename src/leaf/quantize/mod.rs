@@ -66,8 +66,21 @@ pub enum Rounding {
     /// The nearest, of ties the even one.
     Nearest,
     /// One of the two next to it, the nearer one the likelier, so that the mean of many is the number; as drawn from
-    /// this seed.
+    /// this seed, of [`Rounding::drawn_for`].
     Stochastic(u64),
+}
+
+impl Rounding {
+    /// By chance, another for words that hardly differ, alike in every run.
+    /// (The step of SplitMix64: Steele, Lea and Flood, OOPSLA 2014.)
+    pub fn drawn_for(words: [u64; 4]) -> Self {
+        Self::Stochastic(words.into_iter().fold(0, |seed, word| {
+            let mut mixed = (seed ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+            mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ mixed >> 31
+        }))
+    }
 }
 
 /// Numbers of a kind, cut into blocks, that so many ranks add up.

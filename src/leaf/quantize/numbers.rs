@@ -103,6 +103,26 @@ macro_rules! real {
 real!(f32, 23, 127, true);
 real!(f64, 52, 1023, false);
 
+/// A number with so many bits of mantissa and such a bias, as one of 16 bits with fewer.
+// To nearest, of ties to the even one: of subnormals by a sum that is in their unit, else by bits, whose carry goes to
+// the exponent.
+macro_rules! rounded {
+    ($number:ident: $real:ident of $bits:ident, $has:literal, $biased:literal, $mantissa:expr, $bias:expr) => {{
+        let (magnitude, sign) = ($number.abs(), $number.is_sign_negative());
+        let (bits, least, dropped) = (magnitude.to_bits(), 1 - $bias, $has - $mantissa);
+        let in_units = magnitude + power_of_two(least + dropped as i32) as $real;
+        let carried = bits + ((1 << (dropped - 1)) - 1) + (bits >> dropped & 1);
+        let normal = (carried >> dropped).wrapping_sub((($biased - $bias) as $bits) << $mantissa);
+        let is_subnormal = magnitude < power_of_two(least) as $real;
+        let rest = if is_subnormal {
+            in_units.to_bits() as u16
+        } else {
+            normal.min(0x7fff >> $mantissa << $mantissa) as u16
+        };
+        (rest | u16::from(sign) << 15).to_ne_bytes()
+    }};
+}
+
 /// A number of 16 bits: a sign, an exponent, and so many bits of mantissa.
 #[derive(Clone, Copy)]
 pub struct Short<const MANTISSA: u32>(u16);
@@ -114,7 +134,6 @@ pub type Brain = Short<7>;
 
 impl<const MANTISSA: u32> Short<MANTISSA> {
     const BIAS: i32 = (1 << (14 - MANTISSA)) - 1;
-    const INFINITY: u64 = 0x7fff >> MANTISSA << MANTISSA;
 }
 
 impl<const MANTISSA: u32> Real<2> for Short<MANTISSA> {
@@ -136,28 +155,27 @@ impl<const MANTISSA: u32> Real<2> for Short<MANTISSA> {
         self.float().into()
     }
 
-    // Its bits in a float's places are a float, subnormals too, whose exponent has another bias.
+    // Its bits in a float's places are a float with another bias, but for subnormals: those are counts of their unit.
+    // A multiplication would serve both, but CPUs take long over subnormal floats. Those of a bfloat16 are ones.
     #[inline(always)]
     fn float(self) -> f32 {
-        let (sign, rest) = (u32::from(self.0 & 0x8000), u32::from(self.0 & 0x7fff));
-        let float = f32::from_bits(sign << 16 | rest << (23 - MANTISSA));
-        float * power_of_two(127 - Self::BIAS) as f32
+        let (sign, rest) = (u32::from(self.0 & 0x8000) << 16, u32::from(self.0 & 0x7fff));
+        let normal = (rest << (23 - MANTISSA)) + ((127 - Self::BIAS as u32) << 23);
+        if Self::BIAS == 127 || rest >> MANTISSA > 0 {
+            return f32::from_bits(sign | normal);
+        }
+        let subnormal = rest as f32 * power_of_two(1 - Self::BIAS - MANTISSA as i32) as f32;
+        f32::from_bits(sign | subnormal.to_bits())
     }
 
-    // To nearest, of ties to the even one: of subnormals by a sum that is in their unit, else by bits, whose carry
-    // goes to the exponent.
     #[inline(always)]
     fn store(number: f64) -> [u8; 2] {
-        let (sign, bits) = (number.to_bits() >> 48 & 0x8000, number.abs().to_bits());
-        let least = 1 - Self::BIAS;
-        let in_units = number.abs() + power_of_two(52 + least - MANTISSA as i32);
-        let dropped = 52 - MANTISSA;
-        let rounded = bits + ((1 << (dropped - 1)) - 1) + (bits >> dropped & 1);
-        let normal = (rounded >> dropped).wrapping_sub((1023 - Self::BIAS as u64) << MANTISSA);
-        let is_subnormal = number.abs() < power_of_two(least);
-        let magnitude =
-            if is_subnormal { in_units.to_bits() & 0xffff } else { normal.min(Self::INFINITY) };
-        ((sign | magnitude) as u16).to_ne_bytes()
+        rounded!(number: f64 of u64, 52, 1023, MANTISSA, Self::BIAS)
+    }
+
+    #[inline(always)]
+    fn store_float(number: f32) -> [u8; 2] {
+        rounded!(number: f32 of u32, 23, 127, MANTISSA, Self::BIAS)
     }
 }
 
@@ -224,40 +242,40 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// Other seeds, others.
+    /// Other seeds, whose bits look drawn themselves, others.
     pub fn new(seed: u64) -> Self {
         Self { words: [seed as u32, (seed >> 32) as u32] }
     }
 }
 
 impl Dither for Noise {
-    /// Two rounds of a hash of 32 bits, which vectors have multiplications for.
+    /// A hash of 32 bits, which vectors have multiplications for, whose other key enters in its midst: so those of
+    /// two seeds are not the same in another order.
     /// (lowbias32: Chris Wellons, Prospecting for Hash Functions, 2018.)
     #[inline(always)]
     fn at(self, place: u32) -> f64 {
-        let hash = mixed(mixed(place ^ self.words[0]) ^ self.words[1]);
+        let [before, amid] = self.words;
+        let mut hash = place ^ before;
+        hash ^= hash >> 16;
+        hash = hash.wrapping_mul(0x7feb_352d) ^ amid;
+        hash ^= hash >> 15;
+        hash = hash.wrapping_mul(0x846c_a68b);
+        hash ^= hash >> 16;
         f64::from(hash as i32) / (1_u64 << 32) as f64
     }
 }
 
-#[inline(always)]
-fn mixed(mut hash: u32) -> u32 {
-    hash ^= hash >> 16;
-    hash = hash.wrapping_mul(0x7feb_352d);
-    hash ^= hash >> 15;
-    hash = hash.wrapping_mul(0x846c_a68b);
-    hash ^ hash >> 16
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::Rounding;
     use super::*;
 
     /// All numbers of a format, those between them, and what is beyond.
     fn every_number<const MANTISSA: u32>() {
-        let infinity = Short::<MANTISSA>::INFINITY as u16;
+        let infinity = 0x7fff >> MANTISSA << MANTISSA;
         let load = |bits: u16| Short::<MANTISSA>::load(&bits.to_ne_bytes()).wide();
         let store = |number: f64| u16::from_ne_bytes(Short::<MANTISSA>::store(number));
+        let store_float = |number| u16::from_ne_bytes(Short::<MANTISSA>::store_float(number));
         for bits in 0..infinity {
             let (exponent, rest) = (i32::from(bits >> MANTISSA), bits % (1 << MANTISSA));
             let implied = f64::from(u8::from(exponent > 0));
@@ -273,6 +291,10 @@ mod tests {
             assert_eq!(store(middle), bits + (bits & 1), "{middle:e}");
             assert_eq!(store(middle.next_down()), bits, "{middle:e}");
             assert_eq!(store(-middle.next_up()), (bits + 1) | 0x8000, "{middle:e}");
+            let middle = middle as f32;
+            for number in [number as f32, middle, middle.next_down(), middle.next_up()] {
+                assert_eq!(store_float(-number), store(f64::from(-number)), "{number:e}");
+            }
         }
         for beyond in [2f64.powi(Short::<MANTISSA>::BIAS + 1), 1e300, f64::INFINITY] {
             assert_eq!((store(beyond), store(-beyond)), (infinity, infinity | 0x8000));
@@ -283,5 +305,29 @@ mod tests {
     fn numbers_of_sixteen_bits_are_rounded_to_the_nearest() {
         every_number::<10>();
         every_number::<7>();
+    }
+
+    /// What ranks draw at one place, and one rank at places next to each other, has nothing to do with each other.
+    #[test]
+    fn chance_has_no_pattern() {
+        let count = 1 << 16;
+        // Of a product of two numbers from -0.5 to 0.5.
+        let far = 5.0 / 12.0 / f64::from(count).sqrt();
+        let seeds = [0, 1, 2, 1 << 16, 1 << 32, u64::MAX].map(|word| {
+            match Rounding::drawn_for([0, word, 3, 0]) {
+                Rounding::Stochastic(seed) => seed,
+                Rounding::Nearest => unreachable!(),
+            }
+        });
+        for (one, other) in seeds.iter().flat_map(|one| seeds.map(|other| (*one, other))) {
+            let (ours, theirs) = (Noise::new(one), Noise::new(other));
+            for ahead in u32::from(one == other)..4 {
+                let product = |place| ours.at(place) * theirs.at(place + ahead);
+                let mean = (0..count).map(product).sum::<f64>() / f64::from(count);
+                assert!(mean.abs() <= far, "{mean}: seeds {one}, {other}, {ahead} ahead");
+            }
+            let alike = (0..count).filter(|at| ours.at(*at) == theirs.at(*at)).count();
+            assert!(one == other || alike <= 3, "{alike} alike, seeds {one}, {other}");
+        }
     }
 }
