@@ -5,7 +5,9 @@
  *
  *     bytes,ranks,mean_error,max_error
  *
- * both as parts of 1, which no number exceeds.
+ * both as parts of 1, which no number exceeds. With --one-magnitude the numbers are between 1 and
+ * 2, and the line goes on with a histogram: how many sums are off by at most 0.5, 1, 1.5, 2 units
+ * in their last place, and more.
  */
 #include <math.h>
 #include <mpi.h>
@@ -16,7 +18,9 @@
 #include "random.h"
 #include "sizes.h"
 
-static long seed = 1;
+#define BINS 5
+
+static long seed = 1, one_magnitude;
 static const char *type_name = "float";
 static const char *size_list = "65536,1048576";
 
@@ -24,6 +28,7 @@ static const struct option_spec options[] = {
     {"--sizes", OPTION_TEXT, &size_list, "bytes, with commas between"},
     {"--type", OPTION_TEXT, &type_name, "float or double (float)"},
     {"--seed", OPTION_NUMBER, &seed, "of all numbers (1)"},
+    {"--one-magnitude", OPTION_FLAG, &one_magnitude, "numbers between 1 and 2, and a histogram"},
     {0},
 };
 
@@ -32,6 +37,8 @@ static double number(int rank, int at, int width)
 	struct random random = random_start((uint64_t)seed, (uint64_t)rank, (uint64_t)at);
 	double x = (double)(int64_t)random_next(&random) * 0x1p-63;
 
+	if (one_magnitude)
+		x = 1.5 + x / 2;
 	return width == 4 ? (double)(float)x : x;
 }
 
@@ -41,6 +48,7 @@ static void measure(int bytes, int width)
 	char *sums = buffer(bytes, 0);
 	int count = bytes / width;
 	double all = 0, most = 0;
+	long bins[BINS] = {0};
 
 	watch(PATIENCE, "%d bytes", bytes);
 	for (int i = 0; i < count; i++) {
@@ -62,8 +70,15 @@ static void measure(int bytes, int width)
 		error = (double)fabsl(got - exact);
 		all += error;
 		most = fmax(most, error);
+		/* In halves of a unit, rounded up. */
+		error = ceil(2 * error / ldexp(1, ilogb((double)exact) - (width == 4 ? 23 : 52)));
+		bins[error <= 1 ? 0 : error < BINS ? (int)error - 1 : BINS - 1]++;
 	}
-	say("%d,%d,%.3g,%.3g", bytes, world_size, all / count, most);
+	if (one_magnitude)
+		say("%d,%d,%.3g,%.3g,%ld,%ld,%ld,%ld,%ld", bytes, world_size, all / count, most,
+		    bins[0], bins[1], bins[2], bins[3], bins[4]);
+	else
+		say("%d,%d,%.3g,%.3g", bytes, world_size, all / count, most);
 	free(sums);
 }
 
@@ -79,7 +94,8 @@ int main(int argc, char **argv)
 	for (int i = 0; i < n_sizes; i++)
 		if (sizes[i] % width)
 			fail("--sizes: %d is no number of whole elements", sizes[i]);
-	say("bytes,ranks,mean_error,max_error");
+	say("bytes,ranks,mean_error,max_error%s",
+	    one_magnitude ? ",units_0.5,units_1,units_1.5,units_2,more" : "");
 	for (int i = 0; i < n_sizes; i++)
 		measure(sizes[i], width);
 	watch(0, "MPI_Finalize");

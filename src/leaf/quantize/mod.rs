@@ -586,4 +586,51 @@ mod tests {
             assert_eq!(sum_of(&quantizer, Width::Int16, &[numbers.clone(), numbers]), None);
         }
     }
+
+    /// The vectors of this CPU and portable ones.
+    #[test]
+    fn all_vectors_make_the_same_bits() {
+        // Not a whole number of vectors, nor of blocks.
+        let (count, block) = (1013, 100);
+        for element in [F32, F64, F16, BF16] {
+            for width in [Width::Int8, Width::Int16, Width::Int32] {
+                let of = Quantizer::new(element, width, block, 4).unwrap();
+                let value =
+                    |at: usize| (at as f64 * 0.37).sin() * 1.5_f64.powi(at as i32 % 40 - 20);
+                let numbers: Vec<u8> = match of.size() {
+                    2 => bytes_of((0..count).map(|at| ((at as u16 * 59) & 0xb3ff).to_ne_bytes())),
+                    4 => bytes_of((0..count).map(|at| (value(at) as f32).to_ne_bytes())),
+                    _ => bytes_of((0..count).map(|at| value(at).to_ne_bytes())),
+                };
+                let made = |work: &dyn Fn(&mut [u8]), bytes| {
+                    let mut into = vec![0xa5; bytes];
+                    work(&mut into);
+                    into
+                };
+                let mut exponents = [vec![0; of.blocks(count)], vec![0; of.blocks(count)]];
+                of.exponents(&numbers, &mut exponents[0]);
+                Exponents { element, numbers: &numbers, block, into: &mut exponents[1] }.work();
+                assert_eq!(exponents[0], exponents[1]);
+                let exponents = &exponents[0][..];
+                for rounding in [Rounding::Nearest, Rounding::Stochastic(7)] {
+                    let bytes = count * width.bytes();
+                    let numbers = &numbers[..];
+                    let integers =
+                        made(&|into| of.quantize(numbers, exponents, rounding, into), bytes);
+                    let portable = made(
+                        &|into| Integers { of, numbers, exponents, rounding, into }.work(),
+                        bytes,
+                    );
+                    assert!(integers == portable, "{element:#x} {width:?} {rounding:?}");
+                    let sums = &integers[..];
+                    let back = made(&|into| of.dequantize(sums, exponents, 0, into), numbers.len());
+                    let portable = made(
+                        &|into| Numbers { of, sums, exponents, begun: 0, into }.work(),
+                        numbers.len(),
+                    );
+                    assert!(back == portable, "{element:#x} {width:?} back");
+                }
+            }
+        }
+    }
 }
