@@ -3,13 +3,14 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use super::Fabric;
-use crate::bindings::fb_frame;
+use crate::bindings::{FB_CHUNK_BYTES, fb_frame};
 use crate::sockopt;
 
 /// The sockets of a process, to each peer one, whatever the number of groups that use it: descriptors
@@ -74,6 +75,9 @@ fn connect(from: Ipv4Addr, to: SocketAddrV4) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
+/// Bytes of a payload that is copied behind its frame: a chunk, where the MTU is 1500.
+const SHORT: usize = FB_CHUNK_BYTES as usize;
+
 /// Memory that a socket may have on its way out: some super-frames on a slow link, as far as the system
 /// allows.
 const SEND_BUFFER: i32 = 1 << 20;
@@ -108,32 +112,32 @@ impl Peer {
                 libc::CMSG_DATA(header).cast::<u16>().write_unaligned(segment);
             }
         }
-        let mut result = Ok(());
-        for _ in 0..2 {
-            // SAFETY: the parts point to live memory that sendmsg only reads.
-            let sent = unsafe {
-                libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT)
-            };
-            if sent >= 0 {
-                return Ok(());
-            }
-            let error = io::Error::last_os_error();
-            // A frame that met a host without hooks earned an ICMP error, which is reported here and
-            // now, in place of sending; and forgotten by that.
-            let again = error.raw_os_error() == Some(libc::ECONNREFUSED);
-            result = Err(error);
-            if !again {
-                break;
-            }
-        }
-        result
+        // SAFETY: the parts point to live memory that sendmsg only reads.
+        maybe_again(|| unsafe {
+            libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT)
+        })
     }
 
+    /// Sends a frame that is short enough in one piece, which spares the kernel to gather it.
+    #[inline]
+    fn send_short(&self, frame: &fb_frame, payload: &[u8]) {
+        let mut whole = [MaybeUninit::<u8>::uninit(); size_of::<fb_frame>() + SHORT];
+        let at = whole.as_mut_ptr().cast::<u8>();
+        let length = size_of::<fb_frame>() + payload.len();
+        // SAFETY: there is room for both, and as much is sent as was written.
+        let _ = maybe_again(|| unsafe {
+            at.copy_from_nonoverlapping(std::ptr::from_ref(frame).cast(), size_of::<fb_frame>());
+            at.add(size_of::<fb_frame>()).copy_from_nonoverlapping(payload.as_ptr(), payload.len());
+            libc::send(self.single.as_raw_fd(), at.cast(), length, libc::MSG_DONTWAIT)
+        });
+    }
+
+    /// Sends a frame. A failure is a lost frame, which is legal.
     fn send_one(&self, frame: &fb_frame, payload: &[u8]) {
-        let parts = [part_of_frame(frame), part(payload)];
-        let used = if payload.is_empty() { 1 } else { 2 };
-        // A failure is a lost frame, which is legal.
-        let _ = Self::send(&self.single, &parts[..used], None);
+        if payload.len() <= SHORT {
+            return self.send_short(frame, payload);
+        }
+        let _ = Self::send(&self.single, &[part_of_frame(frame), part(payload)], None);
     }
 
     /// Sends frames, all with as much payload but for the last, which may have less.
@@ -175,6 +179,26 @@ impl Peer {
         sockopt::set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER)?;
         Ok(self.many.get_or_init(|| socket))
     }
+}
+
+/// Sends, once more if the first time reports what became of an earlier frame.
+#[inline]
+fn maybe_again(send: impl Fn() -> isize) -> io::Result<()> {
+    let mut result = Ok(());
+    for _ in 0..2 {
+        if send() >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        // A frame that met a host without hooks earned an ICMP error, which is reported here and
+        // now, in place of sending; and forgotten by that.
+        let again = error.raw_os_error() == Some(libc::ECONNREFUSED);
+        result = Err(error);
+        if !again {
+            break;
+        }
+    }
+    result
 }
 
 fn part_of_frame(frame: &fb_frame) -> libc::iovec {
