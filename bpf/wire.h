@@ -22,7 +22,7 @@
 
 enum {
 	FB_WIRE_MAGIC = 0x4b434246, /* "FBCK" in memory on a little-endian host */
-	FB_WIRE_VERSION = 8,
+	FB_WIRE_VERSION = 9,
 	FB_UDP_PORT = 17717, /* default; unassigned by IANA */
 
 	FB_MAX_MEMBERS = 64, /* one bit each in a 64-bit map */

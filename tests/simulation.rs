@@ -54,17 +54,58 @@ enum Pattern {
     GatherToRoot(u8),
 }
 
-fn collectives(seed: u64, members: u8, count: usize, most_bytes: usize) -> Vec<Collective> {
+/// In which order patterns come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Order {
+    /// Any after any.
+    Mixed,
+    /// Runs of one pattern and root, of any length up to so many.
+    Runs(u64),
+    /// One pattern and root all the time, but for a fold to all after so many and after so many more, as where ranks look
+    /// now and then whether all is well.
+    Looks([usize; 2]),
+}
+
+fn collectives(
+    seed: u64,
+    members: u8,
+    count: usize,
+    most_bytes: usize,
+    order: Order,
+) -> Vec<Collective> {
     let mut rng = Rng(seed);
+    let mut run = (0, Pattern::FoldToAll);
+    let draw = |rng: &mut Rng, kinds: u64| {
+        let root = rng.below(u64::from(members)) as u8;
+        match rng.below(kinds) {
+            0 => Pattern::FoldToRoot(root),
+            1 => Pattern::Broadcast(root),
+            2 => Pattern::GatherToRoot(root),
+            3 => Pattern::FoldToAll,
+            _ => Pattern::GatherToAll,
+        }
+    };
     (0..count)
-        .map(|_| {
-            let root = rng.below(u64::from(members)) as u8;
-            let pattern = match rng.below(5) {
-                0 => Pattern::FoldToAll,
-                1 => Pattern::FoldToRoot(root),
-                2 => Pattern::Broadcast(root),
-                3 => Pattern::GatherToAll,
-                _ => Pattern::GatherToRoot(root),
+        .map(|index| {
+            let pattern = match order {
+                Order::Mixed => draw(&mut rng, 5),
+                Order::Looks([first, second])
+                    if [first - 1, first + second - 1].contains(&(index % (first + second))) =>
+                {
+                    Pattern::FoldToAll
+                }
+                Order::Looks(_) | Order::Runs(_) if run.0 > 0 => {
+                    run.0 -= 1;
+                    run.1
+                }
+                Order::Runs(most) => {
+                    run = (rng.below(most), draw(&mut rng, 5));
+                    run.1
+                }
+                Order::Looks(_) => {
+                    run = (u64::MAX, draw(&mut rng, 3));
+                    run.1
+                }
             };
             let barrier = pattern == Pattern::FoldToAll && rng.below(4) == 0;
             let most = match pattern {
@@ -252,6 +293,7 @@ struct Setting {
     /// Transfers that a member has under way at once, at most.
     depth: usize,
     algorithm: Algorithm,
+    order: Order,
     xdp: bool,
     fault: Fault,
 }
@@ -272,7 +314,8 @@ struct Took {
 /// Runs all collectives on all members, in an order that the seed chooses.
 fn run(setting: &Setting) -> Took {
     let Setting { seed, members, window, .. } = *setting;
-    let plan = collectives(seed, members, setting.collectives, setting.most_bytes);
+    let (count, most_bytes) = (setting.collectives, setting.most_bytes);
+    let plan = collectives(seed, members, count, most_bytes, setting.order);
     let cells = Shape { window, chunk_bytes: setting.chunk as u16 };
     let network = Network::new(seed, cells, members, setting.xdp, setting.fault);
     let mut wires: Vec<_> = (0..members).map(|me| network.wire(me)).collect();
@@ -285,7 +328,8 @@ fn run(setting: &Setting) -> Took {
         steps += 1;
         assert!(
             idle < 2_000_000 && (!steps.is_multiple_of(1024) || start.elapsed() < MOST),
-            "stuck, seed {seed}: {:?}, {:?}",
+            "stuck, seed {seed}, {:?}, window {window}: {:?}, {:?}",
+            setting.order,
             all.iter().map(|member| member.over).collect::<Vec<_>>(),
             network.counters(),
         );
@@ -365,6 +409,7 @@ const USUAL: Setting = Setting {
     chunk: CHUNK,
     depth: 1,
     algorithm: Star,
+    order: Order::Mixed,
     xdp: false,
     fault: ROUGH,
 };
@@ -507,6 +552,50 @@ fn programs_may_be_gone_for_good() {
         let dead = if seed.is_multiple_of(3) { all } else { Rng(seed).below(all) + 1 };
         let took = run(&Setting { fault: Fault { dead, ..fault }, ..setting });
         assert!(took.rescued > 0, "seed {seed}");
+    }
+}
+
+/// A window of few cells that is used up ten times and more, with folds to all at any distance from the syncs between
+/// and from each other. Whoever may not start a chunk has something to ask for, in every state that comes: else nobody
+/// went on.
+#[test]
+fn a_fold_to_all_may_come_anywhere_between_syncs() {
+    for (window, ways) in [(8, &[Star, Direct, Ring][..]), (16, &[Star]), (32, &[Shards])] {
+        let most = window as usize + 2;
+        for gaps in (1..most * most).map(|pair| [1 + pair / most, 1 + pair % most]) {
+            for algorithm in ways {
+                let seed = (gaps[0] * most + gaps[1]) as u64;
+                run(&Setting {
+                    seed,
+                    members: 2,
+                    collectives: 12 * window as usize,
+                    most_bytes: 8,
+                    window,
+                    depth: [1, 20][gaps[0] % 2],
+                    algorithm: *algorithm,
+                    order: Order::Looks(gaps),
+                    fault: CALM,
+                    ..USUAL
+                });
+            }
+        }
+    }
+}
+
+/// Tiny windows in long runs of one pattern, under any fault; stripes take their numbers of the sequence at once.
+#[test]
+fn tiny_windows_wrap_in_any_order() {
+    for seed in 700u64..900 {
+        let fault = [CALM, ROUGH, ROUGH, GHOSTS][(seed % 4) as usize];
+        let window = [8, 16, 32, 64, 128][(seed / 4 % 5) as usize];
+        run(&Setting {
+            collectives: 12 * window as usize,
+            most_bytes: 2 * CHUNK,
+            window,
+            order: Order::Runs(window.into()),
+            fault: Fault { crashes: u64::from(seed % 7 == 0), ..fault },
+            ..drawn(seed)
+        });
     }
 }
 

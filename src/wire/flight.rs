@@ -9,7 +9,7 @@ use super::cells::Memory;
 use super::check::sealed;
 use super::stripe::Stripe;
 use super::{
-    Algorithm, Fabric, IN_FLIGHT, Kind, Mismatch, Part, Transfer, Turn, Wire, most_frames,
+    Algorithm, Fabric, Kind, Mismatch, Part, Transfer, Turn, Wire, chunks_in_flight, most_frames,
 };
 use crate::bindings as b;
 
@@ -175,13 +175,16 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             // behind (docs/protocol.md).
             let room = match &stripe {
                 Some(stripe) => self.room_for(stripe),
-                None => (self.next_seq - 1 - self.done < IN_FLIGHT).then_some(1),
+                None => {
+                    let under_way = self.next_seq - 1 - self.done;
+                    (under_way < chunks_in_flight(self.cells.window())).then_some(1)
+                }
             };
             let Some(numbers) = room else { break };
             // A receiver of a broadcast starts nothing: it only notes what is to come.
             let passive = stripe.is_none()
                 && matches!(transfer.kind, Kind::Broadcast(root) if root != self.identity.me);
-            if !transfer.kind.is_to_all() && self.sync_is_due(numbers) {
+            if self.sync_is_due(transfer.kind, numbers) {
                 moved |= self.harvest_sync();
                 if self.open_sync.is_some() || !self.may_start(1) {
                     break;

@@ -144,11 +144,18 @@ enum Turn {
     Others,
 }
 
-/// Chunks under way at once. More would only fill the receivers' queues, where the
+/// Most chunks under way at once. More would only fill the receivers' queues, where the
 /// surplus is dropped.
-const IN_FLIGHT: u64 = 64;
-/// Least cells in a window.
-pub const LEAST_WINDOW: u32 = 4 * IN_FLIGHT as u32;
+const MOST_IN_FLIGHT: u64 = 64;
+/// Least cells in a window that is asked for: fewer hold up what is under way.
+pub const LEAST_WINDOW: u32 = 4 * MOST_IN_FLIGHT as u32;
+/// Least cells with which the protocol comes to its end (docs/protocol.md, "Syncs").
+const SMALLEST_WINDOW: u64 = 8;
+
+/// Chunks that may be under way at once: a quarter of the window at most.
+fn chunks_in_flight(window: u64) -> u64 {
+    MOST_IN_FLIGHT.min(window / 4)
+}
 
 /// Cells in a window, where there would be `cells` of the usual size: of longer chunks fewer are as many bytes, and
 /// carry a frame each all the same.
@@ -203,7 +210,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     /// A member that has not sent anything yet. Panics if the window is so small that what is in
     /// flight could fill it before anybody reports progress (docs/protocol.md), or cells do not hold a chunk.
     pub fn new(cells: Cells<M>, fabric: F, identity: Identity) -> Self {
-        assert!(cells.window() >= LEAST_WINDOW.into(), "a window of {} cells", cells.window());
+        assert!(cells.window() >= SMALLEST_WINDOW, "a window of {} cells", cells.window());
         assert!(identity.chunk_bytes <= cells.memory().most_bytes());
         let group = native::group(&identity, cells.window() as u32);
         Self {
@@ -334,17 +341,21 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         (self.identity.me + 1) % self.identity.members
     }
 
-    /// Whether the cells of the next `numbers` chunks are free everywhere; and, for progress, whether what we can
-    /// say of ourselves is recent enough to move the window on: nothing may be started far beyond a
-    /// sync that has not been seen to end, or all could use the window up with frames that say so.
+    /// Whether the cells of the next `numbers` chunks are free everywhere, and rule S of docs/protocol.md lets them
+    /// start: what this member says of itself while a sync is open is older than that sync, and must not be too old
+    /// to move the window on.
     fn may_start(&self, numbers: u64) -> bool {
         let window = self.cells.window();
         let last = self.next_seq + numbers - 1;
-        last <= self.cleared + window && self.open_sync.is_none_or(|sync| last - sync < window / 2)
+        let is_recent = |sync| last - sync < window / 2 - 1;
+        last <= self.cleared + window && self.open_sync.is_none_or(is_recent)
     }
 
-    fn sync_is_due(&self, numbers: u64) -> bool {
-        self.next_seq + numbers - 1 - self.last_sync > self.cells.window() / 2
+    /// Whether a sync comes before the next `numbers` chunks. A single chunk whose result goes to all is as good as a
+    /// sync. Many chunks of that kind end too far beyond the last result to all, so a sync precedes them.
+    fn sync_is_due(&self, kind: Kind, numbers: u64) -> bool {
+        let is_as_good = kind.is_to_all() && numbers == 1;
+        !is_as_good && self.next_seq + numbers - 1 - self.last_sync > self.cells.window() / 2
     }
 
     /// Contributes to a chunk that is folded.

@@ -17,8 +17,8 @@ use foldback::wire::Algorithm::{self, Direct, Ring, Shards, Star};
 use foldback::wire::{Kind, Transfer};
 
 use crate::adversary::{Choices, Deviation};
-use crate::network::Network;
-use crate::{CELLS, CHUNK, Collective, Member, Pattern, collectives, transfers};
+use crate::network::{Network, Shape};
+use crate::{CELLS, CHUNK, Collective, Member, Order, Pattern, collectives, transfers};
 
 #[derive(Clone, Copy, Debug)]
 struct Setting {
@@ -26,6 +26,7 @@ struct Setting {
     algorithm: Algorithm,
     xdp: bool,
     depth: usize,
+    window: u32,
     /// How often a run may deviate, and in how many of its first choices.
     deviations: usize,
     among: usize,
@@ -59,9 +60,10 @@ const SEED: u64 = 1;
 
 /// One run; returns how many alternatives each of its choices had, and its steps.
 fn run(setting: &Setting, plan: &[Collective], deviations: &[Deviation]) -> (Vec<usize>, u64) {
-    let Setting { members, algorithm, .. } = *setting;
+    let Setting { members, algorithm, window, .. } = *setting;
     let choices = Rc::new(RefCell::new(Choices::new(deviations)));
-    let network = Network::under(Box::new(choices.clone()), CELLS, members, setting.xdp, true);
+    let cells = Shape { window, ..CELLS };
+    let network = Network::under(Box::new(choices.clone()), cells, members, setting.xdp, true);
     let mut wires: Vec<_> = (0..members).map(|me| network.wire(me)).collect();
     let mut all: Vec<_> = (0..members).map(|_| Member::default()).collect();
     let start = Instant::now();
@@ -214,8 +216,15 @@ fn a_lost_frame_is_repaired_without_those_who_are_away() {
     }
 }
 
-const TWO: Setting =
-    Setting { members: 2, algorithm: Star, xdp: false, depth: 2, deviations: 2, among: usize::MAX };
+const TWO: Setting = Setting {
+    members: 2,
+    algorithm: Star,
+    xdp: false,
+    depth: 2,
+    window: CELLS.window,
+    deviations: 2,
+    among: usize::MAX,
+};
 
 #[test]
 fn two_members_bear_any_two_deviations() {
@@ -244,11 +253,25 @@ fn shards_bear_any_deviation() {
     }
 }
 
-/// More collectives than cells, far apart on the members, so that each cell is taken again.
+/// More collectives than cells, so that each cell is taken again, ten times and more.
 #[test]
 fn a_window_may_wrap_under_any_deviation() {
-    let plan = collectives(SEED, 2, 600, 16);
-    explore(&Setting { depth: 64, deviations: 1, ..TWO }, &plan);
+    for (window, order) in [(8, Order::Mixed), (8, Order::Runs(12)), (16, Order::Looks([12, 9]))] {
+        let plan = collectives(SEED, 2, 12 * window as usize, 16, order);
+        for depth in [1, 20] {
+            explore(&Setting { window, depth, deviations: 1, ..TWO }, &plan);
+        }
+    }
+}
+
+/// A fold to all at each distance from a sync, up to the edge of the window.
+#[test]
+fn a_tiny_window_bears_any_two_deviations() {
+    for every in 6..=9 {
+        let plan = collectives(SEED, 2, 14, 8, Order::Looks([every; 2]));
+        let took = explore(&Setting { window: 8, depth: 1, ..TWO }, &plan);
+        assert!(took.runs > 1_000, "{took:?}");
+    }
 }
 
 /// What the roots of broadcasts say of themselves must not be taken for all: a third may have to ask for the

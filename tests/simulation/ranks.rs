@@ -18,7 +18,7 @@ use foldback::wire::Algorithm::{self, Direct, Ring, Shards, Star};
 use foldback::wire::cells::Mapped;
 
 use crate::adversary::Fault;
-use crate::network::{Network, Out};
+use crate::network::{Network, Out, Shape};
 use crate::random::Rng;
 use crate::{CALM, CELLS, CHUNK, GHOSTS, MOST, ROUGH};
 
@@ -36,6 +36,7 @@ pub struct Setting {
     rest: usize,
     /// Whether the results of some go to everyone, by which all learn how far they may go.
     to_all: bool,
+    window: u32,
     /// `None`: as usual for the size.
     algorithm: Option<Algorithm>,
     pub fault: Fault,
@@ -209,7 +210,7 @@ impl Rank {
 }
 
 /// The ranks of a layout, on a network.
-fn ranks(layout: &Layout, network: &Network) -> Vec<Rank> {
+fn ranks(layout: &Layout, network: &Network, window: u32) -> Vec<Rank> {
     let members = layout.hosts.len() as u8;
     let mut ranks: Vec<Option<Rank>> = (0..layout.ranks()).map(|_| None).collect();
     for (me, host) in layout.hosts.iter().enumerate() {
@@ -222,7 +223,7 @@ fn ranks(layout: &Layout, network: &Network) -> Vec<Rank> {
             let segment = first.take().map_or_else(|| Segment::open(&file, host.len()), Ok);
             let segment = segment.expect("memory that is shared");
             let leaf = (host.len() > 1).then(|| Leaf::new(segment, local, host.len()));
-            let has_shards = Algorithm::has_shards(members.into(), CELLS.window.into());
+            let has_shards = Algorithm::has_shards(members.into(), window.into());
             let place = Place::new(layout.clone(), rank, CHUNK as u16, has_shards);
             let place = place.expect("the rank is on a host");
             let engine = Engine::new(place, (local == 0).then(|| network.wire(me)), leaf);
@@ -240,8 +241,9 @@ pub fn run(setting: &Setting) -> u64 {
     let plan: Vec<_> =
         (0..setting.collectives).map(|_| collective(setting, &layout, &mut rng)).collect();
     let members = layout.hosts.len() as u8;
-    let network = Network::new(seed, CELLS, members, seed.is_multiple_of(2), setting.fault);
-    let mut all = ranks(&layout, &network);
+    let cells = Shape { window: setting.window, ..CELLS };
+    let network = Network::new(seed, cells, members, seed.is_multiple_of(2), setting.fault);
+    let mut all = ranks(&layout, &network, setting.window);
     let count = all.len();
     let start = Instant::now();
     let clock = |network: &Network| start + Duration::from_micros(network.now());
@@ -301,6 +303,7 @@ const USUAL: Setting = Setting {
     depth: 1,
     rest: 10,
     to_all: true,
+    window: CELLS.window,
     algorithm: None,
     fault: CALM,
 };
@@ -313,6 +316,7 @@ pub fn drawn(seed: u64) -> Setting {
         most_ranks_per_host: 1 + seed % 3,
         depth: 1 + (seed % 4) as usize * 2,
         rest: [7, 10, 50][(seed % 3) as usize],
+        window: [256, 8, 64, 16][(seed / 3 % 4) as usize],
         algorithm: [None, Some(Star), Some(Direct), Some(Shards), Some(Ring)]
             [(seed / 2 % 5) as usize],
         ..USUAL
