@@ -11,7 +11,7 @@ mod foreign;
 mod world;
 
 use std::fs;
-use std::io::Read;
+use std::io::{IoSliceMut, Read};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -30,7 +30,8 @@ use foreign::{
     map_exists, map_id, maps_of, program_exists, program_name, tcx_programs, touch_cells,
 };
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, socket,
+    AddressFamily, MsgFlags, RecvMsg, SockFlag, SockType, UnixAddr, connect, recv, recvmsg, send,
+    socket,
 };
 use world::{
     Actor, Agent, Directory, HERE, THERE, V0, agent_command, eventually, in_namespace, run, say,
@@ -45,7 +46,7 @@ fn role() {
     let argument = std::env::var("FOLDBACK_TEST_ARGUMENT").unwrap();
     // Has the port of frames, by whatever way there is, until told to end.
     if role == "bind" {
-        let bound = enemy::bind_port_of_frames();
+        let bound = enemy::bind_port(argument.parse().unwrap());
         say(if bound.is_some() { "bound" } else { "refused" });
         let _ = std::io::stdin().read(&mut [0]);
         return;
@@ -291,28 +292,67 @@ fn a_user_without_privileges_has_groups_of_his_own() {
     });
 }
 
+/// Whether another user can have a port.
+fn may_bind(directory: &Directory, port: u16) -> bool {
+    let mut other = Actor::start("bind", 65533, &directory.socket(), &port.to_string());
+    other.says() == "bound"
+}
+
 #[test]
-fn nobody_else_can_have_the_port_of_frames_while_there_is_an_agent_or_a_client() {
+fn nobody_else_can_have_the_port_of_frames_whether_there_is_an_agent_or_none() {
     in_namespace(|| {
         let directory = Directory::new();
         let socket = directory.socket();
-        let may_bind = || {
-            let mut other = Actor::start("bind", 65533, &socket, "");
-            other.says() == "bound"
-        };
+        let may_bind = || may_bind(&directory, FB_UDP_PORT as u16);
+        assert!(!may_bind());
         let agent = Agent::start(&socket, &[]);
         assert!(!may_bind());
-        let client = Client::connect(&socket).unwrap();
+        let _client = Client::connect(&socket).unwrap();
         agent.kill();
         assert!(!may_bind(), "programs are gone, but frames still come");
-        let agent = Agent::start(&socket, &[]);
+    });
+}
+
+#[test]
+fn the_agents_of_a_host_hold_a_port_that_is_not_privileged() {
+    in_namespace(|| {
+        let directory = Directory::new();
+        let socket = directory.socket();
+        let port = [("FOLDBACK_PORT", "17717")];
+        let agent = Agent::start(&socket, &port);
         let second =
-            Agent::start(&SocketAddress::Abstract(unique_path("a").display().to_string()), &[]);
-        drop(client);
+            Agent::start(&SocketAddress::Abstract(unique_path("a").display().to_string()), &port);
         agent.stop();
-        assert!(!may_bind());
+        assert!(!may_bind(&directory, 17717));
         second.stop();
-        assert!(may_bind());
+        assert!(may_bind(&directory, 17717));
+    });
+}
+
+/// By one, its holder would let others have the port beside the agent.
+#[test]
+fn nobody_gets_a_descriptor_of_the_agents_port() {
+    in_namespace(|| {
+        let directory = Directory::new();
+        let agent = Agent::start(&directory.socket(), &[]);
+        let SocketAddress::Path(path) = directory.socket() else { panic!("a path") };
+        let ours =
+            socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        connect(ours.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        let versions = serde_json::to_string(&Versions::CURRENT).unwrap();
+        let hello = format!("{{\"versions\":{versions}}}");
+        send(ours.as_raw_fd(), hello.as_bytes(), MsgFlags::empty()).unwrap();
+        let mut reply = [0; 4096];
+        let mut control = nix::cmsg_space!([std::os::fd::RawFd; 8]);
+        let mut parts = [IoSliceMut::new(&mut reply)];
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+        let came: RecvMsg<'_, '_, UnixAddr> =
+            recvmsg(ours.as_raw_fd(), &mut parts, Some(&mut control), flags).unwrap();
+        assert_eq!(came.cmsgs().unwrap().count(), 0);
+        let bytes = came.bytes;
+        let said = String::from_utf8_lossy(&reply[..bytes]);
+        assert!(said.starts_with("{\"welcome\":"), "{said}");
+        agent.stop();
     });
 }
 
@@ -320,14 +360,16 @@ fn nobody_else_can_have_the_port_of_frames_while_there_is_an_agent_or_a_client()
 fn an_agent_does_not_serve_where_another_user_has_the_port() {
     in_namespace(|| {
         let directory = Directory::new();
-        let mut other = Actor::start("bind", 65533, &directory.socket(), "");
+        let mut other = Actor::start("bind", 65533, &directory.socket(), "17717");
         assert_eq!(other.says(), "bound");
-        let output = agent_command(&directory.socket(), &[]).output().unwrap();
+        let port = [("FOLDBACK_PORT", "17717")];
+        let output = agent_command(&directory.socket(), &port).output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{told}");
-        assert!(told.contains(&format!("UDP port {FB_UDP_PORT} is taken by another")), "{told}");
+        assert!(told.contains("UDP port 17717 is no privileged one"), "{told}");
+        assert!(told.contains("UDP port 17717 is taken by another"), "{told}");
         drop(other);
-        Agent::start(&directory.socket(), &[]).stop();
+        Agent::start(&directory.socket(), &port).stop();
     });
 }
 

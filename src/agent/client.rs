@@ -40,8 +40,6 @@ pub struct Client {
     /// How long it may take to answer.
     patience: Duration,
     welcome: Welcome,
-    /// Holds the port of all frames, whatever becomes of the agent.
-    _port: OwnedFd,
 }
 
 struct Line {
@@ -100,10 +98,10 @@ impl Client {
             return Err(Error::new(ErrorKind::Denied, message));
         }
         match exchange(&socket, &encode(&Hello { versions })?, patience)? {
-            (Reply::Welcome(welcome), Some(port)) => {
+            (Reply::Welcome(welcome), None) => {
                 welcome.versions.check("agent")?;
                 let line = Mutex::new(Line { socket, broken: false });
-                Ok(Self { line, patience, welcome, _port: port })
+                Ok(Self { line, patience, welcome })
             }
             (other, _) => Err(unexpected(&other)),
         }
@@ -277,9 +275,8 @@ mod tests {
             let hello =
                 socket.wait(PollFlags::POLLIN, end).and_then(|()| socket.receive(4096, false));
             assert!(hello.unwrap().is_some());
-            let port = std::fs::File::open("/dev/null").unwrap();
             let welcome = encode(&Reply::Welcome(crate::agent::connection::welcome(1, true)));
-            socket.send(&welcome.unwrap(), Some(std::os::fd::AsFd::as_fd(&port))).unwrap();
+            socket.send(&welcome.unwrap(), None).unwrap();
             socket
         });
         let client = Client::connect(&address).unwrap();

@@ -123,7 +123,7 @@ impl Connection {
                 .map_err(|error| Error::new(ErrorKind::Connection, error.to_string()))?;
             hello.versions.check("library")?;
             self.greeted = true;
-            return Ok((Reply::Welcome(welcome.clone()), Some(host.hold_port()?)));
+            return Ok((Reply::Welcome(welcome.clone()), None));
         }
         let uid = self.peer.uid;
         let reply = match decode(packet)? {

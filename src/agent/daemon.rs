@@ -14,6 +14,7 @@ use nix::fcntl::{Flock, FlockArg};
 use crate::agent::address::SocketAddress;
 use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::options::Options;
+use crate::agent::port::is_anybodys;
 use crate::agent::server::{Audience, Server};
 use crate::agent::service::Service;
 use crate::agent::socket::Socket;
@@ -30,6 +31,12 @@ pub struct Daemon {
 impl Daemon {
     /// Takes the address and loads the programs.
     pub fn start(address: &SocketAddress, options: Options) -> Result<Self> {
+        if is_anybodys(options.port) {
+            log::warn!(
+                "UDP port {} is no privileged one: any user of this host may take it while no agent runs, and read frames there",
+                options.port
+            );
+        }
         let (listener, file) = match address {
             SocketAddress::Path(path) => {
                 let (listener, file) = SocketFile::listen(path)?;

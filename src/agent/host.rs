@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use crate::agent::attach::{Attachment, attach};
-use crate::agent::error::{Context, Error, ErrorKind, Result};
+use crate::agent::error::{Error, ErrorKind, Result};
 use crate::agent::hook::Hook;
 use crate::agent::interface::{self, Interface};
 use crate::agent::ledger::Ledger;
@@ -50,7 +50,7 @@ pub(crate) struct Host {
     attachments: BTreeMap<u32, Attachment>,
     programs: Programs,
     owner: Owner,
-    port: HeldPort,
+    _port: HeldPort,
     ending: bool,
 }
 
@@ -64,19 +64,13 @@ impl Host {
             slots: Slots::new(options.limits.groups.min(FB_MAX_GROUPS), &programs)?,
             programs,
             owner: Owner::new()?,
-            port,
+            _port: port,
             groups: BTreeMap::new(),
             ledger: Ledger::default(),
             attachments: BTreeMap::new(),
             options,
             ending: false,
         })
-    }
-
-    /// A descriptor that holds the port of all frames as long as somebody has it.
-    pub(crate) fn hold_port(&self) -> Result<OwnedFd> {
-        let held = self.port.as_fd().try_clone_to_owned();
-        held.context(ErrorKind::Kernel, || "a descriptor for a client".into())
     }
 
     pub(crate) fn options(&self) -> &Options {

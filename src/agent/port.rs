@@ -1,10 +1,11 @@
-//! The UDP port of all frames, held so that nobody else can.
+//! The UDP port of all frames, held so that nobody else can have it.
 //!
-//! A frame that no program takes (its group is gone, or the programs are) goes up to whoever has bound
-//! the port. It bears the group's token, which is all that a forged frame needs. So the agent binds
-//! the port, drops whatever arrives, and gives each client a descriptor of the socket: it stays held as
-//! long as there is a group, even if the agent dies.
+//! A frame that no program takes (its group is gone, or the programs are) goes up to the socket at
+//! the port. The frame bears the group's token, which names the group to whoever forges one. So the agent binds
+//! the port and drops what arrives. It gives nobody a descriptor: a holder could let others in. While no
+//! agent is there the kernel keeps the port for root, if it is a privileged one, as the default is.
 
+use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,8 +18,11 @@ use nix::sys::socket::{
 use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::sockopt;
 
-/// A socket that has the port at all addresses, and never has anything to read.
-pub(crate) struct HeldPort(OwnedFd);
+/// A socket that has the port at all addresses, and never has anything to read; none where this process may not have
+/// the port, as no other without privileges may.
+pub(crate) struct HeldPort {
+    _socket: Option<OwnedFd>,
+}
 
 impl HeldPort {
     /// Binds the port, in the network namespace of the calling thread. Other agents of this user may have
@@ -42,15 +46,16 @@ impl HeldPort {
                 );
                 Err(Error::new(ErrorKind::Kernel, message))
             }
-            other => other.context(ErrorKind::Kernel, doing).map(|()| Self(held)),
+            Err(Errno::EACCES) => Ok(Self { _socket: None }),
+            other => other.context(ErrorKind::Kernel, doing).map(|()| Self { _socket: Some(held) }),
         }
     }
 }
 
-impl AsFd for HeldPort {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
+/// Whether any user may have the port while no agent does (ip_unprivileged_port_start in ip-sysctl.rst of Linux).
+pub(crate) fn is_anybodys(port: u16) -> bool {
+    let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    port >= first.ok().and_then(|first| first.trim().parse().ok()).unwrap_or(1024)
 }
 
 /// Lets nothing into a socket, for good: no holder of a descriptor can undo it.

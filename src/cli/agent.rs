@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long)]
     socket: Option<SocketAddress>,
 
-    /// UDP port of all frames, the same on all hosts [default: $FOLDBACK_PORT, or 17717]
+    /// UDP port of all frames, the same on all hosts [default: $FOLDBACK_PORT, or 337]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 

@@ -94,8 +94,14 @@ pub struct Contact {
 }
 
 impl Contact {
-    /// Whether that keeper is at `from`.
-    fn is(&self, from: SocketAddrV4) -> bool {
+    /// Whether that keeper sends datagrams from `from`. At its other addresses it holds the port for connections alone, so
+    /// another user of its host may send datagrams from there.
+    fn sends_from(&self, from: SocketAddrV4) -> bool {
+        self.at == from
+    }
+
+    /// Whether that keeper has connections from `from`.
+    fn connects_from(&self, from: SocketAddrV4) -> bool {
         self.at == from || self.elsewhere.iter().any(|(_, at)| *at == from)
     }
 }
@@ -176,20 +182,24 @@ impl Keeper {
         seat
     }
 
-    /// The seat that a frame from `from` is for: of the group that it names, if that is where the member that it
-    /// names has its keeper.
-    fn find(&self, frame: &fb_frame, from: SocketAddrV4) -> Option<Arc<Seat>> {
+    /// The seat that a frame is for: of the group that it names, if it comes from the keeper of the member that it
+    /// names, as `comes_from` says.
+    fn find(
+        &self,
+        frame: &fb_frame,
+        comes_from: impl FnOnce(&Contact) -> bool,
+    ) -> Option<Arc<Seat>> {
         let seats = self.seats();
         let seated = seats.get(&frame.token)?;
         let named = seated.peers.get(usize::from(frame.source))?.as_ref()?;
-        if named.is(from) { seated.seat.upgrade() } else { None }
+        if comes_from(named) { seated.seat.upgrade() } else { None }
     }
 
     /// Whether a group has a member's keeper there.
     fn knows(&self, peer: SocketAddrV4) -> bool {
         let seats = self.seats();
         let live = seats.values().filter(|seated| seated.seat.strong_count() > 0);
-        live.flat_map(|seated| &seated.peers).flatten().any(|known| known.is(peer))
+        live.flat_map(|seated| &seated.peers).flatten().any(|known| known.connects_from(peer))
     }
 
     /// Takes in what comes, as long as the process lives.
@@ -262,7 +272,7 @@ impl Keeper {
     fn take_in(&self) -> io::Result<()> {
         for streams in self.streams.iter().filter(|streams| !streams.is_empty()) {
             streams.receive(|frame, payload, from| {
-                if let Some(seat) = self.find(frame, from) {
+                if let Some(seat) = self.find(frame, |named| named.connects_from(from)) {
                     seat.take_in(frame, payload);
                 }
             });
@@ -284,7 +294,7 @@ impl Keeper {
                 continue;
             };
             let frame = frame_of(frame);
-            let Some(seat) = self.find(&frame, from) else { continue };
+            let Some(seat) = self.find(&frame, |named| named.sends_from(from)) else { continue };
             if u32::from(frame.kind) == FB_KIND_HELLO {
                 seat.out().heard(&frame);
             } else {

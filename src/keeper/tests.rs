@@ -215,6 +215,40 @@ fn a_stranger_is_not_listened_to() {
     assert_eq!(members.seats[0].counters().frames_in, 1);
 }
 
+/// A keeper holds its ports at other addresses for connections alone: any user of its host may send datagrams from there.
+#[test]
+fn datagrams_from_the_address_of_connections_are_not_listened_to() {
+    let elsewhere = |host| Ipv4Addr::new(127, 1, 0, host);
+    let at_home = UdpSocket::bind(SocketAddrV4::new(address(1), 0)).unwrap();
+    let forger = UdpSocket::bind(SocketAddrV4::new(elsewhere(2), 0)).unwrap();
+    let address_of = |socket: &UdpSocket| match socket.local_addr() {
+        Ok(SocketAddr::V4(at)) => at,
+        other => panic!("{other:?}"),
+    };
+    let contact =
+        Contact { at: address_of(&at_home), elsewhere: vec![(elsewhere(1), address_of(&forger))] };
+    let keeper = Keepers::default().at(address(0), &[]).unwrap();
+    let chunk_bytes = b::FB_CHUNK_BYTES as u16;
+    let identity = Identity { token: TOKEN, members: 2, me: 0, chunk_bytes, multicast: false };
+    let memory = Mapped::own(WINDOW, chunk_bytes).unwrap();
+    let seat = keeper.seat(&identity, vec![None, Some(contact)], memory);
+    let cast = |seq| {
+        let rest = fb_frame { seq, source: 1, target: 1, ..Default::default() };
+        frame(b::FB_KIND_BROADCAST, rest)
+    };
+    let to = SocketAddrV4::new(address(0), keeper.port());
+    for seq in 1..20 {
+        forger.send_to(bytes(&cast(seq)), to).unwrap();
+    }
+    at_home.send_to(bytes(&cast(20)), to).unwrap();
+    let begin = Instant::now();
+    while seat.counters().deposited == 0 {
+        assert!(begin.elapsed() < MOST, "{:?}", seat.counters());
+        thread::yield_now();
+    }
+    assert_eq!(seat.counters().frames_in, 1);
+}
+
 #[test]
 fn a_group_that_is_gone_has_no_seat() {
     let members = members(2);

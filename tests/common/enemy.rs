@@ -3,14 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-use foldback::bindings::FB_UDP_PORT;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
 };
 
-/// Binds the UDP port of all frames, by whatever way the kernel lets us.
-pub fn bind_port_of_frames() -> Option<UdpSocket> {
-    let port = FB_UDP_PORT as u16;
+/// Binds a UDP port, by whatever way the kernel lets us.
+pub fn bind_port(port: u16) -> Option<UdpSocket> {
     let mut found = interface_addresses();
     found.extend([Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST]);
     let mut addresses: Vec<IpAddr> = found.into_iter().map(IpAddr::V4).collect();

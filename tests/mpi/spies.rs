@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use foldback::bindings::FB_UDP_PORT;
 use nix::unistd::{Uid, setuid};
 
-use crate::enemy::bind_port_of_frames;
+use crate::enemy::bind_port;
 use crate::harness::{Job, Mpi, turn};
 use crate::served::{HOSTS, NOBODY, Served};
 
@@ -31,7 +32,7 @@ fn role() {
     let (mut tries, mut bound, mut frames) = (0, 0, 0);
     while !OVER.load(Ordering::Relaxed) {
         tries += 1;
-        let Some(socket) = bind_port_of_frames() else {
+        let Some(socket) = bind_port(FB_UDP_PORT as u16) else {
             thread::sleep(Duration::from_micros(200));
             continue;
         };
