@@ -23,19 +23,21 @@ macro_rules! ordered {
         impl Ordered<{ size_of::<$real>() }> for $real {
             type Key = $int;
 
-            // Numbers are sign and magnitude, keys two's complement.
+            // Numbers are sign and magnitude, keys two's complement. Integers all the way: a comparison of floating
+            // point may trap.
             #[inline(always)]
             fn key(self, most: bool) -> $int {
                 let nan = if most { $int::MAX } else { $int::MIN };
                 let bits = self.to_bits().cast_signed();
-                if self.is_nan() { nan } else { bits ^ ((bits >> ($int::BITS - 1)) & $int::MAX) }
+                let is_nan = bits & $int::MAX > Self::INFINITY.to_bits().cast_signed();
+                if is_nan { nan } else { bits ^ ((bits >> ($int::BITS - 1)) & $int::MAX) }
             }
 
             #[inline(always)]
             fn of(key: $int) -> Self {
                 let bits = key ^ ((key >> ($int::BITS - 1)) & $int::MAX);
-                let real = Self::from_bits(bits.cast_unsigned());
-                if real.is_nan() { Self::from_bits($quiet) } else { real }
+                let is_nan = bits & $int::MAX > Self::INFINITY.to_bits().cast_signed();
+                Self::from_bits(if is_nan { $quiet } else { bits.cast_unsigned() })
             }
 
             #[inline(always)]

@@ -7,7 +7,8 @@
 //!                                   the chosen way takes twice or half as long
 //! ```
 //!
-//! Counted in calls and decided by agreed sums, so that all ranks do the same at the same call.
+//! Counted in calls and decided by agreed sums, so that all ranks do the same at the same call. In integers
+//! throughout: a program may have floating point trap, or round in another way, in the thread that this runs in.
 
 use super::way::{ORDER, WAYS, Way};
 
@@ -17,17 +18,17 @@ const WARM: u32 = 16;
 const BLOCK: u32 = 4;
 const TURNS: u32 = 2;
 /// A way that takes so many times as long as the best in the first turn has no second one.
-const HOPELESS: f64 = 2.0;
+const HOPELESS: u64 = 2;
 /// One that took so many times as long as the best is tried again in one trial of so many.
-const FAR: f64 = 3.0;
+const FAR: u64 = 3;
 const FAR_TRIALS: u64 = 8;
-/// Another way must be so much better to be chosen instead.
-const HYSTERESIS: f64 = 0.9;
+/// Another way must take less than so many hundredths of the time to be chosen instead.
+const HYSTERESIS: u64 = 90;
 /// Calls from one look at the chosen way to the next, the last of which are timed.
 const CHECK: u32 = 256;
 const CHECKED: u32 = 7;
 /// The chosen way has changed if it takes so many times as long as it did, or the inverse.
-const CHANGED: f64 = 2.0;
+const CHANGED: u64 = 2;
 /// Calls from a trial to the next: as long as the choice stays, twice as many each time.
 const SOONEST: u32 = 256;
 const LATEST: u32 = 8192;
@@ -71,8 +72,8 @@ pub struct Class {
     sums: [u64; WAYS],
     due: bool,
     /// Mean nanoseconds of a call: of the first turn; and as agreed last.
-    first: [Option<f64>; WAYS],
-    costs: [Option<f64>; WAYS],
+    first: [Option<u64>; WAYS],
+    costs: [Option<u64>; WAYS],
     interval: u32,
     calls: u64,
     trials: u64,
@@ -104,7 +105,7 @@ impl Class {
     /// like any choice.
     pub fn learnt(
         ways: Vec<Way>,
-        (chosen, costs): (Way, [Option<f64>; WAYS]),
+        (chosen, costs): (Way, [Option<u64>; WAYS]),
         ranks: usize,
     ) -> Self {
         let phase = Phase::Settled { calls: 0, until_trial: LEARNT };
@@ -162,8 +163,9 @@ impl Class {
                 let now = self.mean(sums[self.chosen.index()], CHECKED);
                 let cost = &mut self.costs[self.chosen.index()];
                 let before = cost.unwrap_or(now);
-                *cost = Some(0.75 * before + 0.25 * now);
-                let changed = now > before * CHANGED || now * CHANGED < before;
+                *cost = Some(before - before / 4 + now / 4);
+                let changed =
+                    now > before.saturating_mul(CHANGED) || now.saturating_mul(CHANGED) < before;
                 if changed || until_trial == 0 {
                     *cost = Some(now);
                     self.begin_trial(changed);
@@ -174,17 +176,18 @@ impl Class {
         }
     }
 
-    fn mean(&self, sum: u64, calls: u32) -> f64 {
-        sum as f64 / (f64::from(calls) * self.ranks as f64)
+    fn mean(&self, sum: u64, calls: u32) -> u64 {
+        sum / (u64::from(calls) * self.ranks as u64)
     }
 
     /// `all`: of the ways, also those that were far behind.
     fn begin_trial(&mut self, all: bool) {
         let all = all || self.trials.is_multiple_of(FAR_TRIALS);
-        let best = self.costs.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+        let most =
+            self.costs.iter().flatten().min().map_or(u64::MAX, |best| best.saturating_mul(FAR));
         let near = |way: &Way| {
             let cost = self.costs[way.index()];
-            all || *way == self.chosen || cost.is_none_or(|cost| cost <= best * FAR)
+            all || *way == self.chosen || cost.is_none_or(|cost| cost <= most)
         };
         self.tried = self.ways.iter().copied().filter(near).collect();
         self.trials += 1;
@@ -206,10 +209,14 @@ impl Class {
                 self.costs[way] = Some(first.map_or(mean, |first| first.min(mean)));
             }
         }
-        let cost = |way: &Way| self.costs[way.index()].unwrap_or(f64::INFINITY);
-        let best = self.tried.iter().map(cost).fold(f64::INFINITY, f64::min);
-        let hopeful: Vec<Way> =
-            self.tried.iter().copied().filter(|way| cost(way) <= best * HOPELESS).collect();
+        let cost = |way: &Way| self.costs[way.index()].unwrap_or(u64::MAX);
+        let best = self.tried.iter().map(cost).min().unwrap_or(u64::MAX);
+        let hopeful: Vec<Way> = self
+            .tried
+            .iter()
+            .copied()
+            .filter(|way| cost(way) <= best.saturating_mul(HOPELESS))
+            .collect();
         if turn + 1 < TURNS && hopeful.len() > 1 {
             self.tried = hopeful;
             // The other way round, so that what changes meanwhile does not favour the same.
@@ -218,7 +225,7 @@ impl Class {
             return;
         }
         let found = hopeful.iter().copied().find(|way| cost(way) == best).unwrap_or(self.chosen);
-        let better = best < cost(&self.chosen) * HYSTERESIS;
+        let better = best.saturating_mul(100) < cost(&self.chosen).saturating_mul(HYSTERESIS);
         if better && found != self.chosen {
             (self.chosen, self.interval) = (found, SOONEST);
             self.changes += 1;
@@ -233,9 +240,9 @@ impl Class {
         self.chosen
     }
 
-    /// Mean microseconds of a call by a way, when it was last measured, with three digits.
-    pub fn cost(&self, way: Way) -> Option<serde_json::Value> {
-        self.costs[way.index()].map(|cost| serde_json::json!(cost.round() / 1000.0))
+    /// Mean nanoseconds of a call by a way, when it was last measured.
+    pub fn cost(&self, way: Way) -> Option<u64> {
+        self.costs[way.index()]
     }
 
     /// Calls of this rank.
@@ -287,7 +294,7 @@ mod tests {
         let mut class = class();
         run(&mut class, 60, [400, 300, 900, 250]);
         assert_eq!(class.chosen(), Way::Mpi);
-        assert_eq!(class.cost(Way::Fold(Direct)), Some(serde_json::json!(0.3)));
+        assert_eq!(class.cost(Way::Fold(Direct)), Some(300));
         let taken = run(&mut class, 100_000, [400, 300, 900, 250]);
         let others: u32 = taken[..3].iter().sum();
         assert!(others < 1000, "{taken:?}");
@@ -316,7 +323,7 @@ mod tests {
     #[test]
     fn what_was_measured_before_is_taken_on_trust_and_looked_at() {
         let learnt = || {
-            let costs = [Some(100.0), Some(300.0), Some(900.0), Some(250.0), None];
+            let costs = [Some(100), Some(300), Some(900), Some(250), None];
             Class::learnt(ORDER[..ALL].to_vec(), (Way::Fold(Star), costs), 2)
         };
         let mut class = learnt();

@@ -91,7 +91,7 @@ impl Profile {
         is_better: impl Fn(&RouteLine, &RouteLine) -> bool,
     ) {
         let mut measured =
-            routes.into_iter().filter(|route| !route.microseconds.is_empty()).peekable();
+            routes.into_iter().filter(|route| !route.nanoseconds.is_empty()).peekable();
         if measured.peek().is_none() {
             return;
         }
@@ -122,9 +122,9 @@ mod tests {
     }
 
     fn route(collective: Collective, way: &str, calls: u64) -> RouteLine {
-        let microseconds = [(way.to_owned(), serde_json::json!(1.5))].into_iter().collect();
+        let nanoseconds = [(way.to_owned(), 1500)].into_iter().collect();
         let (way, up_to_bytes) = (way.to_owned(), 8);
-        RouteLine { collective, up_to_bytes, way, microseconds, calls, trials: 1, changes: 0 }
+        RouteLine { collective, up_to_bytes, way, nanoseconds, calls, trials: 1, changes: 0 }
     }
 
     fn ways(profile: &Profile, hosts: usize) -> Vec<String> {
@@ -157,7 +157,7 @@ mod tests {
         file.renew(job);
         assert_eq!(ways(&file, 2), ["direct", "mpi"]);
         let unmeasured =
-            RouteLine { microseconds: Default::default(), ..route(Collective::Bcast, "star", 5) };
+            RouteLine { nanoseconds: Default::default(), ..route(Collective::Bcast, "star", 5) };
         file.add(&ground(8), vec![unmeasured]);
         assert!(ways(&file, 8).is_empty());
     }

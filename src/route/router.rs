@@ -8,6 +8,7 @@
 //! Not measured, but routed by the limits alone: what the real MPI may compute with other bits
 //! (floating point; integers where some MPI is wrong, docs/architecture.md), and what does not block.
 
+use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 
 use serde::{Deserialize, Serialize};
@@ -118,7 +119,7 @@ impl Router {
             let ways = ways(id, &self.setting);
             let chosen = Way::named(&route.way).filter(|way| ways.contains(way));
             let (None, Some(chosen)) = (&self.classes[id.0], chosen) else { continue };
-            let cost = |way: Way| Some(route.microseconds.get(way.name())?.as_f64()? * 1000.0);
+            let cost = |way: Way| route.nanoseconds.get(way.name()).copied();
             let class = Class::learnt(ways, (chosen, ORDER.map(cost)), self.setting.ranks);
             self.classes[id.0] = Some(Box::new(class));
         }
@@ -150,7 +151,7 @@ impl Router {
             collective: id.collective(),
             up_to_bytes: if is_barrier { 0 } else { id.most_bytes() },
             way: class.chosen().name().to_owned(),
-            microseconds: ORDER.iter().filter_map(cost).collect(),
+            nanoseconds: ORDER.iter().filter_map(cost).collect(),
             calls: class.calls(),
             trials: class.trials(),
             changes: class.changes(),
@@ -201,7 +202,7 @@ pub struct RouteLine {
     /// Name of the way that was chosen.
     pub way: String,
     /// Mean time of a call by each way that was measured, when it was last, over all ranks.
-    pub microseconds: serde_json::Map<String, serde_json::Value>,
+    pub nanoseconds: BTreeMap<String, u64>,
     /// Calls, of one rank.
     pub calls: u64,
     /// How often the ways were compared.
@@ -213,10 +214,10 @@ pub struct RouteLine {
 impl RouteLine {
     /// The times behind the choice, in microseconds: "star 12.3, mpi 45.6".
     pub fn measured(&self) -> String {
-        let cost = |(way, cost): (&String, &serde_json::Value)| {
-            format!("{way} {:.1}", cost.as_f64().unwrap_or(0.0))
+        let cost = |(way, nanoseconds): (&String, &u64)| {
+            format!("{way} {}.{}", nanoseconds / 1000, nanoseconds % 1000 / 100)
         };
-        self.microseconds.iter().map(cost).collect::<Vec<_>>().join(", ")
+        self.nanoseconds.iter().map(cost).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -3,9 +3,10 @@
 
 use super::random::Rng;
 
-/// MXCSR as a program may have set it: any rounding, zeros for subnormals, any flags.
+/// MXCSR as a program may have set it: any rounding, zeros for subnormals; any flags, or all traps.
 pub fn any(rng: &mut Rng) -> u32 {
-    0x1f80 | rng.next() as u32 & 0xe07f
+    let set = rng.next() as u32 & 0xe040;
+    set | if rng.below(2) == 0 { 0 } else { 0x1f80 | rng.next() as u32 & 0x3f }
 }
 
 /// Does some work, and returns MXCSR behind it.
