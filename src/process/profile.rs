@@ -1,8 +1,10 @@
 //! The file that keeps what was measured from one job to the next (`FOLDBACK_PROFILE`): read by rank 0, who tells the
 //! others, and written by it at the end.
 
-use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{Error, ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 
 use super::Process;
 use crate::bindings::FB_OP_BOR;
@@ -57,29 +59,110 @@ impl Process {
         // Other jobs may have written to it meanwhile. What is no profile stays as it is, as was told at the beginning.
         let Ok(mut profile) = read(path) else { return };
         profile.renew(measured);
-        if let Err(error) = replace(Path::new(path), &profile.text()) {
+        if let Err(error) = replace(path, &profile.text()) {
             log::warn!("FOLDBACK_PROFILE={path}: {error}");
         }
     }
 }
 
-/// What a file says; nothing if it is not there.
+/// Longest file: some 500 kinds of groups.
+const MOST_BYTES: usize = 4 << 20;
+
+/// What a file says; nothing if it is not there. Of a pipe or a device nothing is read, which could go on for ever.
 fn read(path: &str) -> Result<Profile, String> {
-    match std::fs::read_to_string(path) {
+    let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let text = |file: File| {
+        let mut text = String::new();
+        if !file.metadata()?.is_file() {
+            return Err(Error::other("it is no regular file"));
+        }
+        file.take(MOST_BYTES as u64 + 1).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    match opened.and_then(text) {
+        Ok(text) if text.len() > MOST_BYTES => Err(format!("it has more than {MOST_BYTES} bytes")),
         Ok(text) => Profile::parse(&text),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Profile::default()),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Puts a file in place of another, whole: whoever reads it meanwhile gets either.
-fn replace(path: &Path, text: &str) -> std::io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}", std::process::id()));
-    let write = || {
-        let mut file = std::fs::File::create(&beside)?;
-        file.write_all(text.as_bytes())?;
-        std::fs::rename(&beside, path)
-    };
-    write().inspect_err(|_| drop(std::fs::remove_file(&beside)))
+/// Puts a file in place of another, whole: whoever reads it meanwhile gets either. If that is a symbolic link, in place
+/// of what it names.
+fn replace(path: &str, text: &str) -> std::io::Result<()> {
+    if text.len() > MOST_BYTES {
+        return Err(Error::other(format!("it would have more than {MOST_BYTES} bytes")));
+    }
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    // Another job may do the same, on another host, with the same process id.
+    let mut beside = path.clone().into_os_string();
+    beside.push(format!(".{:016x}", RandomState::new().hash_one(std::process::id())));
+    let mut file = File::create_new(&beside)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&beside, path));
+    written.inspect_err(|_| drop(std::fs::remove_file(&beside)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A directory that is gone when the test is over.
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+
+        fn path(&self, name: &str) -> String {
+            self.0.join(name).to_str().unwrap().into()
+        }
+
+        fn names(&self) -> Vec<String> {
+            let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
+            let names = fs::read_dir(&self.0).unwrap().map(name);
+            let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn nothing_but_a_file_of_bounded_length_is_read() {
+        let directory = Directory::new("profile-read");
+        let (pipe, long) = (directory.path("pipe"), directory.path("long"));
+        nix::unistd::mkfifo(pipe.as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        File::create(&long).unwrap().set_len(1 << 40).unwrap();
+        for path in ["/dev/zero", "/dev/null", &pipe, directory.0.to_str().unwrap()] {
+            assert_eq!(read(path).unwrap_err(), "it is no regular file", "{path}");
+        }
+        assert_eq!(read(&long).unwrap_err(), format!("it has more than {MOST_BYTES} bytes"));
+        assert!(read(&directory.path("absent")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_or_not_at_all_and_nothing_else_remains() {
+        let directory = Directory::new("profile-replace");
+        let (file, link) = (directory.path("file"), directory.path("link"));
+        replace(&file, "one").unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        replace(&link, "two").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        fs::create_dir(directory.path("taken")).unwrap();
+        replace(&directory.path("taken"), "three").unwrap_err();
+        replace(&file, &" ".repeat(MOST_BYTES + 1)).unwrap_err();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "two");
+        assert_eq!(directory.names(), ["file", "link", "taken"]);
+    }
 }
