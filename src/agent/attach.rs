@@ -83,7 +83,6 @@ fn probe(interface: &Interface) -> Result<Facts> {
     Ok(Facts {
         interface: interface.name.clone(),
         ethernet: interface.ethernet,
-        physical: interface.physical,
         foreign_xdp: interface.xdp,
         ingress_qdisc: qdiscs
             .iter()
@@ -128,8 +127,8 @@ fn attach_xdp(
         }
     }
     match failure {
-        Some(error) if plan.xdp_required => Err(error),
-        _ => Ok((Hook::TcIngress, None)),
+        Some(error) => Err(error),
+        None => Ok((Hook::TcIngress, None)),
     }
 }
 

@@ -2,9 +2,8 @@
 //! kernel.
 //!
 //! The TC programs are always attached: egress is where a member's own frames enter. XDP is put in
-//! front of TC ingress where it is faster: on a physical NIC, whose driver then need not build a
-//! socket buffer for a frame that is folded. On a veth it is slower than TC ingress, since it
-//! copies every buffer into a page (2.6 against 2.1 us for a 4-byte all-reduce of two hosts).
+//! front of TC ingress for users who ask, since it costs all other traffic of the interface: many drivers
+//! turn offloads off for it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,9 +15,7 @@ use crate::agent::error::{Error, ErrorKind, Result};
 /// What the user asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookChoice {
-    /// The fastest that works.
-    Auto,
-    /// TC on both ways.
+    /// TC on both ways: the default.
     Tc,
     /// XDP in front, or an error.
     Xdp,
@@ -53,8 +50,6 @@ pub struct Facts {
     pub interface: String,
     /// Frames begin with an Ethernet header.
     pub ethernet: bool,
-    /// There is hardware behind the interface.
-    pub physical: bool,
     /// Somebody's XDP program is there.
     pub foreign_xdp: bool,
     /// A qdisc of kind `ingress` sits where clsact would go.
@@ -70,10 +65,8 @@ pub struct Facts {
 pub struct Plan {
     /// How TC programs are attached.
     pub tc: Tc,
-    /// XDP hooks to try in this order; empty: none.
+    /// XDP hooks to try in this order, one of which must work; empty: none.
     pub xdp: Vec<Hook>,
-    /// Without XDP, fail.
-    pub xdp_required: bool,
 }
 
 /// Decides what to attach to an interface.
@@ -90,21 +83,14 @@ pub fn decide(choice: HookChoice, force_clsact: bool, facts: &Facts) -> Result<P
         );
     }
     match choice {
-        HookChoice::Tc => Ok(Plan { tc, xdp: Vec::new(), xdp_required: false }),
-        HookChoice::Auto => {
-            let native = facts.physical && facts.xdp_load_bytes && !facts.foreign_xdp;
-            let xdp = if native { vec![Hook::XdpNative] } else { Vec::new() };
-            Ok(Plan { tc, xdp, xdp_required: false })
-        }
+        HookChoice::Tc => Ok(Plan { tc, xdp: Vec::new() }),
         HookChoice::Xdp if !facts.xdp_load_bytes => {
             refuse("XDP needs Linux 5.18 (bpf_xdp_load_bytes); use FOLDBACK_HOOK=tc")
         }
         HookChoice::Xdp if facts.foreign_xdp => {
             refuse("another XDP program is attached and is left alone; use FOLDBACK_HOOK=tc")
         }
-        HookChoice::Xdp => {
-            Ok(Plan { tc, xdp: vec![Hook::XdpNative, Hook::XdpGeneric], xdp_required: true })
-        }
+        HookChoice::Xdp => Ok(Plan { tc, xdp: vec![Hook::XdpNative, Hook::XdpGeneric] }),
     }
 }
 
@@ -113,8 +99,7 @@ impl FromStr for HookChoice {
 
     fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
         match text {
-            "auto" => Ok(Self::Auto),
-            "tc" => Ok(Self::Tc),
+            "auto" | "tc" => Ok(Self::Tc),
             "xdp" => Ok(Self::Xdp),
             _ => Err("say auto, tc or xdp"),
         }
@@ -148,7 +133,6 @@ mod tests {
         Facts {
             interface: "nic".into(),
             ethernet: true,
-            physical: true,
             foreign_xdp: false,
             ingress_qdisc: false,
             tcx: true,
@@ -160,55 +144,35 @@ mod tests {
         decide(choice, false, facts).ok().map(|plan| (plan.tc, plan.xdp))
     }
 
-    const NATIVE: &[Hook] = &[Hook::XdpNative];
     const ANY_XDP: &[Hook] = &[Hook::XdpNative, Hook::XdpGeneric];
 
-    fn expect(
-        facts: &Facts,
-        auto: Option<(Tc, &[Hook])>,
-        tc: Option<Tc>,
-        xdp: Option<(Tc, &[Hook])>,
-    ) {
-        let owned = |want: Option<(Tc, &[Hook])>| want.map(|(tc, xdp)| (tc, xdp.to_vec()));
-        assert_eq!(hooks(HookChoice::Auto, facts), owned(auto), "auto {facts:?}");
+    /// How each choice attaches to TC, if at all, and by which XDP hooks.
+    fn expect(facts: &Facts, tc: Option<Tc>, xdp: Option<Tc>) {
         assert_eq!(hooks(HookChoice::Tc, facts), tc.map(|tc| (tc, Vec::new())), "tc {facts:?}");
-        assert_eq!(hooks(HookChoice::Xdp, facts), owned(xdp), "xdp {facts:?}");
+        let xdp = xdp.map(|tc| (tc, ANY_XDP.to_vec()));
+        assert_eq!(hooks(HookChoice::Xdp, facts), xdp, "xdp {facts:?}");
     }
 
     #[test]
-    fn a_nic_of_a_new_kernel_gets_everything() {
-        let all = Some((Tc::Tcx, NATIVE));
-        expect(&best(), all, Some(Tc::Tcx), Some((Tc::Tcx, ANY_XDP)));
+    fn xdp_is_for_users_who_ask() {
+        expect(&best(), Some(Tc::Tcx), Some(Tc::Tcx));
+        assert_eq!(["auto", "tc"].map(str::parse), [Ok(HookChoice::Tc); 2]);
+        assert_eq!("xdp".parse(), Ok(HookChoice::Xdp));
     }
 
     #[test]
     fn each_capability_removed_costs_what_depends_on_it_alone() {
-        let none: &[Hook] = &[];
-        let virtual_ = Facts { physical: false, ..best() };
-        expect(&virtual_, Some((Tc::Tcx, none)), Some(Tc::Tcx), Some((Tc::Tcx, ANY_XDP)));
-        let foreign = Facts { foreign_xdp: true, ..best() };
-        expect(&foreign, Some((Tc::Tcx, none)), Some(Tc::Tcx), None);
-        let old_xdp = Facts { xdp_load_bytes: false, ..best() };
-        expect(&old_xdp, Some((Tc::Tcx, none)), Some(Tc::Tcx), None);
-        let no_tcx = Facts { tcx: false, ..best() };
-        expect(&no_tcx, Some((Tc::Clsact, NATIVE)), Some(Tc::Clsact), Some((Tc::Clsact, ANY_XDP)));
+        expect(&Facts { foreign_xdp: true, ..best() }, Some(Tc::Tcx), None);
+        expect(&Facts { xdp_load_bytes: false, ..best() }, Some(Tc::Tcx), None);
+        expect(&Facts { tcx: false, ..best() }, Some(Tc::Clsact), Some(Tc::Clsact));
         let ingress = Facts { ingress_qdisc: true, ..best() };
-        expect(&ingress, Some((Tc::Tcx, NATIVE)), Some(Tc::Tcx), Some((Tc::Tcx, ANY_XDP)));
-        expect(&Facts { tcx: false, ..ingress }, None, None, None);
-        expect(&Facts { ethernet: false, ..best() }, None, None, None);
-    }
-
-    #[test]
-    fn only_an_explicit_xdp_is_required() {
-        for (choice, required) in
-            [(HookChoice::Auto, false), (HookChoice::Tc, false), (HookChoice::Xdp, true)]
-        {
-            assert_eq!(decide(choice, false, &best()).unwrap().xdp_required, required);
-        }
+        expect(&ingress, Some(Tc::Tcx), Some(Tc::Tcx));
+        expect(&Facts { tcx: false, ..ingress }, None, None);
+        expect(&Facts { ethernet: false, ..best() }, None, None);
     }
 
     #[test]
     fn clsact_can_be_forced() {
-        assert_eq!(decide(HookChoice::Auto, true, &best()).unwrap().tc, Tc::Clsact);
+        assert_eq!(decide(HookChoice::Tc, true, &best()).unwrap().tc, Tc::Clsact);
     }
 }

@@ -65,7 +65,7 @@ impl Default for Limits {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            hook: HookChoice::Auto,
+            hook: HookChoice::Tc,
             force_clsact: false,
             port: FB_UDP_PORT as u16,
             limits: Limits::default(),

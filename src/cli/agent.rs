@@ -16,7 +16,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 /// the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which hook takes frames in: auto, tc or xdp [default: $FOLDBACK_HOOK, or auto]
+    /// Which hook takes frames in: tc or xdp [default: $FOLDBACK_HOOK, or tc]
     #[arg(long)]
     hook: Option<HookChoice>,
 

@@ -143,7 +143,7 @@ fn kernel(options: &Options) -> Vec<Finding> {
         ),
         (false, Err(error)) => note("whether clsact works is not known", error.to_string()),
     });
-    let without = "the TC hook is used instead, at some cost on physical interfaces";
+    let without = "nothing to do, unless FOLDBACK_HOOK=xdp asks for it";
     findings.push(match (probe::has_xdp_load_bytes(), probe::load_xdp(options)) {
         (true, Ok(())) => ok("the kernel takes the XDP program"),
         (true, Err(error)) => note(error.to_string(), without),

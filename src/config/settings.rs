@@ -120,7 +120,7 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "the agent's socket: a path, or `@name` for an abstract one",
         parse: None },
     Setting { name: "FOLDBACK_HOOK", form: "auto, tc, xdp, or, for ranks, none", reader: Agent,
-        default: "`auto`: native XDP on hardware, TC on virtual interfaces; where some host has no agent, and its ranks may not be one, no hook",
+        default: "`auto`: as `tc`; where some host has no agent, and its ranks may not be one, no hook",
         meaning: "`tc`, `xdp`: which hook takes frames in; `none`, for all ranks alike and not for agents: no hook, which takes no privilege. Ordinary sockets carry the frames, and the ranks fold ([second transport](protocol.md#the-second-transport)), by default messages of up to one frame",
         parse: Some(|config, text| one_of(&mut config.shared.transport, text,
             &[("auto", Transport::Auto), ("tc", Transport::Programs), ("xdp", Transport::Programs), ("none", Transport::Sockets)])) },

@@ -182,7 +182,7 @@ fn a_foreign_xdp_program_stays() {
         assert!(error.to_string().contains("left alone"), "{error}");
         assert!(tc_names(false).is_empty(), "nothing half attached");
         drop(agent);
-        let (agent, client) = embedded(with_hook(HookChoice::Auto));
+        let (agent, client) = embedded(Options::default());
         assert_eq!(client.create_group(&spec(1)).unwrap().hook, Hook::TcIngress);
         drop(agent);
         assert_eq!(xdp_on("v0").as_deref(), Some("xdp"));
