@@ -73,6 +73,11 @@ install)
 	done
 	;;
 uninstall)
+	unit=foldback-agent.service
+	# Of a running system, and not where the unit that it knows is from another place.
+	if [ -z "$DESTDIR" ] && [ "$(systemctl show -P FragmentPath "$unit" 2>/dev/null)" = "$units/$unit" ]; then
+		systemctl disable --now "$unit"
+	fi
 	list | while read -r path; do
 		rm -f "$DESTDIR$path"
 	done

@@ -1,5 +1,7 @@
 //! Every collective in every form, from every language, amid everything else that a program may do.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -150,11 +152,25 @@ fn a_program_may_be_linked_with_foldback_instead() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (prefix, program) = (Scratch::new("prefix"), Scratch::new("linked"));
     let prefix = prefix.path();
+    // Knows the unit of this prefix, and writes down whatever else it is asked.
+    let (tools, asked) = (Scratch::new("tools"), Scratch::new("asked"));
+    let unit = prefix.join("lib/systemd/system/foldback-agent.service");
+    let systemctl = tools.path().join("systemctl");
+    let (unit, log) = (unit.display(), asked.path().display());
+    std::fs::create_dir(tools.path()).unwrap();
+    std::fs::write(
+        &systemctl,
+        format!("#!/bin/sh\n[ $1 = show ] && echo {unit} || echo $* >>{log}\n"),
+    )
+    .unwrap();
+    std::fs::set_permissions(&systemctl, Permissions::from_mode(0o755)).unwrap();
+    let search = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap());
     let install = |what| {
         let script = Command::new(root.join("scripts/install.sh"))
             .arg(what)
             .env("PREFIX", prefix)
             .env("LIBRARY", library())
+            .env("PATH", &search)
             .status();
         assert!(script.expect("the script starts").success());
     };
@@ -191,4 +207,6 @@ fn a_program_may_be_linked_with_foldback_instead() {
     install("uninstall");
     let left = Command::new("find").arg(prefix).args(["!", "-type", "d"]).output().unwrap().stdout;
     assert!(left.is_empty(), "{}", String::from_utf8_lossy(&left));
+    let asked = std::fs::read_to_string(asked.path()).unwrap();
+    assert_eq!(asked, "disable --now foldback-agent.service\n");
 }
