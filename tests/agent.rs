@@ -34,8 +34,8 @@ use nix::sys::socket::{
     socket,
 };
 use world::{
-    Actor, Agent, Directory, HERE, THERE, V0, agent_command, eventually, in_namespace, run, say,
-    spec,
+    Actor, Agent, Directory, HERE, THERE, V0, agent_command, eventually, in_namespace, own_run,
+    run, say, spec,
 };
 
 /// Not a test: what the other processes of the tests do.
@@ -289,6 +289,31 @@ fn a_user_without_privileges_has_groups_of_his_own() {
         // The programs know the owner: root's socket may not send for the group.
         send_hello(1);
         assert_eq!(root.counters(groups[0].slot).unwrap().drop_uid, 1);
+    });
+}
+
+/// There root and all others of the host are one: the agent is root's where nobody else could be.
+#[test]
+fn in_a_user_namespace_the_agent_of_the_host_is_told_by_its_place() {
+    in_namespace(|| {
+        own_run();
+        let first_words = |socket: &SocketAddress| {
+            let actor = &mut Actor::start_in_user_namespace(65533, socket);
+            actor.says()
+        };
+        let directory = Directory::new();
+        let elsewhere = Agent::start(&directory.socket(), &[]);
+        assert_eq!(first_words(&directory.socket()), "refused Denied");
+        elsewhere.stop();
+        let socket = "/run/foldback/agent.sock".parse().unwrap();
+        let agent = Agent::start(&socket, &[]);
+        let mut owner = Actor::start_in_user_namespace(65533, &socket);
+        owner.says().parse::<u32>().expect("a slot");
+        let groups = Client::connect(&socket).unwrap().groups().unwrap();
+        assert_eq!((groups.len(), groups[0].uid), (1, 65533));
+        fs::set_permissions("/run/foldback", fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(first_words(&socket), "refused Denied");
+        agent.stop();
     });
 }
 

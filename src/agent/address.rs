@@ -16,13 +16,16 @@ pub enum SocketAddress {
     Abstract(String),
 }
 
+/// Where the agent of a host listens unless told otherwise.
+pub(crate) const HOST_SOCKET: &str = "/run/foldback/agent.sock";
+
 /// Where `foldback agent` listens and a rank looks for it: `$FOLDBACK_AGENT_SOCKET`, else
-/// `/run/foldback/agent.sock`.
+/// [`HOST_SOCKET`].
 pub fn default_address() -> SocketAddress {
     std::env::var("FOLDBACK_AGENT_SOCKET")
         .ok()
         .and_then(|text| text.parse().ok())
-        .unwrap_or_else(|| SocketAddress::Path("/run/foldback/agent.sock".into()))
+        .unwrap_or_else(|| SocketAddress::Path(HOST_SOCKET.into()))
 }
 
 impl FromStr for SocketAddress {

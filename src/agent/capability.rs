@@ -2,14 +2,17 @@
 
 use std::fs;
 
+use crate::agent::trust::in_user_namespace;
+
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_BPF: u32 = 39;
 
-/// Whether an embedded agent has a chance: CAP_NET_ADMIN and CAP_BPF are effective. The kernel
-/// may still refuse (inside a user namespace, for one).
+/// Whether an embedded agent has a chance: CAP_NET_ADMIN and CAP_BPF are effective. In a user namespace
+/// they are not the host's.
 pub fn capable() -> bool {
-    fs::read_to_string("/proc/thread-self/status").is_ok_and(|status| suffices(&status))
+    !in_user_namespace()
+        && fs::read_to_string("/proc/thread-self/status").is_ok_and(|status| suffices(&status))
 }
 
 fn suffices(status: &str) -> bool {

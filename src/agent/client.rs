@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::PollFlags;
-use nix::unistd::geteuid;
 
-use crate::agent::address::SocketAddress;
+use crate::agent::address::{HOST_SOCKET, SocketAddress};
 use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::hook::Hook;
 use crate::agent::protocol::{
@@ -18,6 +17,7 @@ use crate::agent::protocol::{
 };
 use crate::agent::socket::{Packet, Socket};
 use crate::agent::spec::GroupSpec;
+use crate::agent::trust::{in_user_namespace, may_serve};
 use crate::bindings::fb_counters;
 
 /// An agent that just starts is still loading its programs; and on a machine with many more threads than CPUs it gets
@@ -93,8 +93,17 @@ impl Client {
         let peer = socket
             .peer()
             .context(ErrorKind::Connection, || format!("asking who serves {address}"))?;
-        if peer.uid != 0 && peer.uid != geteuid().as_raw() {
-            let message = format!("{address} is served by user {}, not by root or you", peer.uid);
+        if !may_serve(peer.uid, address) {
+            let told = if in_user_namespace() {
+                format!(
+                    ", as far as this user namespace can tell; of an agent of the host's root it takes only \
+                     {HOST_SOCKET}, in directories that nobody else writes to"
+                )
+            } else {
+                String::new()
+            };
+            let user = peer.uid;
+            let message = format!("{address} is served by user {user}, not by root or you{told}");
             return Err(Error::new(ErrorKind::Denied, message));
         }
         match exchange(&socket, &encode(&Hello { versions })?, patience)? {

@@ -42,6 +42,7 @@ pub(crate) mod socket;
 mod spec;
 mod sweep;
 mod sys;
+mod trust;
 
 pub use address::{SocketAddress, default_address};
 pub use capability::capable;

@@ -65,6 +65,13 @@ pub fn run(commands: &str) -> String {
     printed
 }
 
+/// Gives the calling thread and its processes an empty `/run`.
+pub fn own_run() {
+    unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace");
+    run("mount --make-rprivate /
+        mount -t tmpfs -o mode=755 none /run");
+}
+
 /// A directory that goes with the test.
 pub struct Directory(pub PathBuf);
 
@@ -163,12 +170,36 @@ pub fn agent_command(socket: &SocketAddress, environment: &[(&str, &str)]) -> Co
 pub struct Actor {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,
+    /// Where its program is, if that is a copy.
+    _program: Option<Directory>,
 }
 
 impl Actor {
     pub fn start(role: &str, uid: u32, socket: &SocketAddress, argument: &str) -> Self {
         // Not by its path, which other users may not reach.
-        let mut child = command("/proc/self/exe")
+        Self::start_by(&mut command("/proc/self/exe"), role, uid, socket, argument)
+    }
+
+    /// Starts one that has a group, as root of a user namespace of its own.
+    pub fn start_in_user_namespace(uid: u32, socket: &SocketAddress) -> Self {
+        let directory = Directory::new();
+        let program = directory.0.join("program");
+        fs::copy("/proc/self/exe", &program).expect("a copy of this program");
+        let mut unshare = command("unshare");
+        let by = unshare.arg("-Ur").arg(program);
+        let mut actor = Self::start_by(by, "hold", uid, socket, "1");
+        actor._program = Some(directory);
+        actor
+    }
+
+    fn start_by(
+        program: &mut Command,
+        role: &str,
+        uid: u32,
+        socket: &SocketAddress,
+        argument: &str,
+    ) -> Self {
+        let mut child = program
             .args(["role", "--exact", "--nocapture", "--test-threads=1"])
             .env("FOLDBACK_TEST_ROLE", role)
             .env("FOLDBACK_TEST_SOCKET", socket.to_string())
@@ -180,7 +211,7 @@ impl Actor {
             .spawn()
             .expect("the actor starts");
         let stdout = child.stdout.take().expect("piped");
-        Self { child, lines: BufReader::new(stdout).lines() }
+        Self { child, lines: BufReader::new(stdout).lines(), _program: None }
     }
 
     /// The next thing it says.
