@@ -20,7 +20,7 @@ use crate::agent::protocol::{
 };
 use crate::agent::slots::Slots;
 use crate::agent::socket::Peer;
-use crate::agent::spec::GroupSpec;
+use crate::agent::spec::{Chunks, GroupSpec};
 use crate::agent::sweep::sweep;
 use crate::agent::sys;
 use crate::bindings::{FB_EVERYONE, FB_MAX_GROUPS, fb_counters, fb_group, fb_member};
@@ -59,9 +59,9 @@ impl Host {
     pub(crate) fn new(options: Options) -> Result<Self> {
         sweep();
         let port = HeldPort::new(options.port)?;
-        let programs = Programs::load(options.port, interface::chunks()?)?;
+        let (programs, slots) = load(&options, interface::chunks()?)?;
         Ok(Self {
-            slots: Slots::new(options.limits.groups.min(FB_MAX_GROUPS), &programs)?,
+            slots,
             programs,
             owner: Owner::new()?,
             _port: port,
@@ -212,9 +212,23 @@ impl Host {
         }
     }
 
+    /// Loads the other set of programs, if that is what the links call for by now and no group is there.
+    fn renew_programs(&mut self) -> Result<()> {
+        if !self.groups.is_empty() {
+            return Ok(());
+        }
+        let chunks = interface::chunks()?;
+        if chunks != self.programs.chunks() {
+            (self.programs, self.slots) = load(&self.options, chunks)?;
+            log::info!("links have changed: programs for chunks of {} bytes", chunks.most_bytes());
+        }
+        Ok(())
+    }
+
     /// What an address's interface can carry, for a group to be made.
-    pub(crate) fn interface(&self, address: Ipv4Addr) -> Result<InterfaceReply> {
+    pub(crate) fn interface(&mut self, address: Ipv4Addr) -> Result<InterfaceReply> {
         self.check_not_ending()?;
+        self.renew_programs()?;
         let Interface { name, mtu, .. } = interface::with_address(address)?;
         let max_chunk_bytes = self.programs.chunks().most_bytes_at(mtu);
         Ok(InterfaceReply { name, mtu, max_chunk_bytes })
@@ -285,6 +299,12 @@ impl Host {
             log::info!("detached from {}", attachment.interface);
         }
     }
+}
+
+fn load(options: &Options, chunks: Chunks) -> Result<(Programs, Slots)> {
+    let programs = Programs::load(options.port, chunks)?;
+    let slots = Slots::new(options.limits.groups.min(FB_MAX_GROUPS), &programs)?;
+    Ok((programs, slots))
 }
 
 fn sees(uid: u32, group: &GroupRecord) -> bool {

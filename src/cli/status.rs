@@ -82,13 +82,14 @@ fn text(
     for group in groups {
         let members: Vec<_> = group.members.iter().map(ToString::to_string).collect();
         lines.push(format!(
-            "group {:<4} user {}, process {}, {} s, {} ({}), member {} of {}",
+            "group {:<4} user {}, process {}, {} s, {} ({}), chunks of {} bytes, member {} of {}",
             group.slot,
             group.uid,
             group.pid,
             group.age_seconds,
             group.interface,
             group.hook,
+            group.chunk_bytes,
             group.self_index,
             members.join(" ")
         ));

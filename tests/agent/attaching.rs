@@ -173,6 +173,25 @@ fn xdp_is_generic_where_the_driver_has_none() {
 }
 
 #[test]
+fn programs_are_for_the_links_that_are_there_once_no_group_is() {
+    in_namespace(|| {
+        let (_agent, client) = embedded(Options::default());
+        let longest = || client.interface(HERE).unwrap().max_chunk_bytes;
+        let group = client.create_group(&spec(1)).unwrap();
+        run("ip link set v0 mtu 9000");
+        assert_eq!(longest(), 1408, "a group has cells for these");
+        client.destroy_group(group.slot).unwrap();
+        assert_eq!(longest(), 8896);
+        let group = client.create_group(&GroupSpec { chunk_bytes: 8896, ..spec(2) }).unwrap();
+        touch_cells(group.cells.as_fd(), 64);
+        client.destroy_group(group.slot).unwrap();
+        run("ip link set v0 mtu 1500");
+        assert_eq!(longest(), 1408);
+        client.create_group(&spec(3)).unwrap();
+    });
+}
+
+#[test]
 fn a_foreign_xdp_program_stays() {
     in_namespace(|| {
         let _foreign = foreign::xdp(V0);
