@@ -367,7 +367,7 @@ static void trapping(void)
 	fesetenv(FE_DFL_ENV);
 }
 
-/* Every trap, those of inexact results and of denormals among them. */
+/* Every trap: inexact results and denormals trap too. */
 static void trap_all(void)
 {
 	feclearexcept(FE_ALL_EXCEPT);

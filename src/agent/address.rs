@@ -16,7 +16,7 @@ pub enum SocketAddress {
     Abstract(String),
 }
 
-/// Where the agent of a host listens unless told otherwise.
+/// The socket of a host's agent that was told no other.
 pub(crate) const HOST_SOCKET: &str = "/run/foldback/agent.sock";
 
 /// Where `foldback agent` listens and a rank looks for it: `$FOLDBACK_AGENT_SOCKET`, else

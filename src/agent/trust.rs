@@ -1,8 +1,8 @@
 //! Whether who serves a socket may be this rank's agent: root, or its own user.
 //!
 //! In a user namespace (a container without root) the kernel calls every user of the host by one number whom the
-//! namespace has no name for: root, and everybody else. So there the number says nothing. What says something is where the
-//! socket is: nobody but the host's root makes a directory in `/run`, and what a container has there was put there by
+//! namespace has no name for: root, and everybody else. So there the number says nothing, but the socket's place
+//! does: nobody but the host's root makes a directory in `/run`, and what a container has there was put there by
 //! its owner.
 
 use std::fs;
