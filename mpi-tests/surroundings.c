@@ -447,6 +447,32 @@ static void generalized_requests(void)
 	}
 }
 
+/* One that stays under way, beside more of the same than MPIs must have tags. */
+static void beside_many(void)
+{
+	enum { MANY = 33000 };
+	struct pending slow, pending;
+	MPI_Comm comm;
+	int over = 0;
+
+	MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+	use(comm, 7);
+	if (world_rank == 0)
+		pending_start(&slow, IALLREDUCE, 0, 8, comm);
+	for (long i = 0; i < MANY; i++) {
+		pending_start(&pending, IALLREDUCE, 0, i, MPI_COMM_WORLD);
+		pending_finish(&pending);
+	}
+	if (world_rank == 0)
+		MPI_Test(&slow.request, &over, MPI_STATUS_IGNORE);
+	expect(over, 0, "whether a collective is over that other ranks have not started");
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (world_rank != 0)
+		pending_start(&slow, IALLREDUCE, 0, 8, comm);
+	pending_finish(&slow);
+	MPI_Comm_free(&comm);
+}
+
 #ifndef MPI_ABI_VERSION /* the standard ABI leaves Fortran's handles to a library of their own */
 /* To Fortran and back. */
 static void converted_requests(void)
@@ -536,6 +562,7 @@ static const struct {
 #ifndef MPI_ABI_VERSION
     {"requests through Fortran", converted_requests},
 #endif
+    {"a request beside many", beside_many},
     {"freed persistent requests", freed_persistent},
 };
 

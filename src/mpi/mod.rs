@@ -204,6 +204,13 @@ impl Mpi {
         })
     }
 
+    /// Another, of whose messages nobody else knows.
+    pub fn another_private_self(&self) -> Option<Handle> {
+        let one = self.private_self()?;
+        let _alone = self.alone();
+        self.duplicate(one)
+    }
+
     /// Taken for every message and collective on [`Mpi::private_self`], none of which waits for anybody.
     pub fn alone(&self) -> MutexGuard<'_, ()> {
         self.alone.lock().unwrap_or_else(PoisonError::into_inner)

@@ -257,7 +257,7 @@ unsafe fn await_all(binding: Binding, count: c_int, requests: Integer) {
             let over = (0..usize::try_from(count).unwrap_or(0)).all(|index| {
                 // SAFETY: arguments of the program's: `count` requests.
                 let request = unsafe { *requests.add(index) };
-                !open.contains(&fortran.request(request))
+                !open.handles.contains(&fortran.request(request))
             });
             over.then_some(0)
         });

@@ -62,7 +62,7 @@ fn await_folded(count: c_int, requests: *mut c_void) {
         let over = (0..usize::try_from(count).unwrap_or(0)).all(|index| {
             // SAFETY: one of the program's requests.
             let request = unsafe { process.mpi.abi.request_at(requests, index) };
-            !open.contains(&request)
+            !open.handles.contains(&request)
         });
         over.then_some(0)
     });

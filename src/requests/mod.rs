@@ -12,11 +12,11 @@
 #![allow(unsafe_code)]
 
 pub mod persistent;
+mod tags;
 
 use std::collections::HashSet;
-use std::ffi::{c_int, c_void};
-use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,6 +27,7 @@ use crate::codec::Prepared;
 use crate::comm::{Communicator, out_of_step};
 use crate::engine::Outcome;
 use crate::mpi::Mpi;
+use tags::{Tag, Tags};
 
 /// Pause of the thread between two looks: short beside a computation that is worth overlapping, and
 /// long beside the 10 us that a look takes. While nothing moves it doubles, up to the longest: see
@@ -36,10 +37,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(4);
 /// For how long it goes on looking when nothing is under way: to wake it takes the program a system call
 /// and a CPU a change of threads, each time a collective is started.
 const LINGER: Duration = Duration::from_millis(10);
-/// Tags of the messages that complete requests: non-blocking collectives take turns with these,
-/// persistent ones keep one of those. All are below 32767, which every MPI has (MPI-4.1 section 9.1.2).
-const TAGS: u32 = 16_384;
-const PERSISTENT_TAGS: Range<c_int> = 16_384..32_767;
 
 /// A collective under way.
 struct Pending {
@@ -55,24 +52,42 @@ struct OutOfStep;
 /// A request that is not complete.
 #[derive(Clone, Copy)]
 pub struct Open {
-    /// Tag of the message that completes it.
-    pub tag: c_int,
+    /// The message that completes it.
+    tag: Tag,
     /// The request itself, as C has it.
-    pub handle: u64,
+    handle: u64,
+    /// It is persistent, and keeps its tag.
+    persistent: bool,
+}
+
+/// Handles and tags that requests have.
+pub struct OpenOnes {
+    /// Of folded collectives that are under way.
+    pub handles: HashSet<u64>,
+    tags: Tags,
 }
 
 /// All that is under way in this process.
-#[derive(Default)]
 pub struct Requests {
     pending: Mutex<Vec<Pending>>,
     /// Length of `pending`.
     outstanding: AtomicUsize,
-    tag: AtomicU32,
-    /// Requests of what is pending.
-    open: Mutex<HashSet<u64>>,
+    open: Mutex<OpenOnes>,
     helper: OnceLock<Option<thread::JoinHandle<()>>>,
     /// Persistent collectives, under way or not.
     pub persistent: persistent::Table,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self {
+            pending: Mutex::default(),
+            outstanding: AtomicUsize::default(),
+            open: Mutex::new(OpenOnes { handles: HashSet::new(), tags: Tags::new(tags::OF_ONE) }),
+            helper: OnceLock::new(),
+            persistent: persistent::Table::default(),
+        }
+    }
 }
 
 fn no_request(mpi: &Mpi) -> ! {
@@ -91,25 +106,32 @@ impl Requests {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a request that is open until a message with the tag that is returned completes it.
-    /// `request` is where the program wants it. Without one the program could not go on: ends the job.
+    /// A tag that no other request has, with its communicator. Without one the program could not go on: ends
+    /// the job.
+    fn take_tag(&self, mpi: &Mpi) -> Tag {
+        let make = |first| if first { mpi.private_self() } else { mpi.another_private_self() };
+        self.open_ones().tags.take(make).unwrap_or_else(|| no_request(mpi))
+    }
+
+    /// Makes a request that is open until the message of the tag that is returned completes it. `request` is
+    /// where the program wants it. Without one the program could not go on: ends the job.
     pub fn open(&self, mpi: &Mpi, request: *mut c_void) -> Open {
-        let tag = (self.tag.fetch_add(1, Ordering::Relaxed) % TAGS) as c_int;
-        let comm = mpi.private_self();
+        let tag = self.take_tag(mpi);
         let (nothing, byte) = (std::ptr::null_mut(), mpi.abi.byte);
         // SAFETY: nothing is received; the program's request, of the width of this MPI's handles.
-        let made = comm.is_some_and(|comm| unsafe {
-            (mpi.pmpi.irecv)(nothing, 0, byte, 0, tag, comm, request.cast()) == 0
-        });
+        let made = unsafe {
+            (mpi.pmpi.irecv)(nothing, 0, byte, 0, tag.tag, tag.comm, request.cast()) == 0
+        };
         if !made {
             no_request(mpi);
         }
         // SAFETY: just written.
-        Open { tag, handle: unsafe { mpi.abi.request_at(request, 0) } }
+        let handle = unsafe { mpi.abi.request_at(request, 0) };
+        Open { tag, handle, persistent: false }
     }
 
-    /// The requests of folded collectives that are under way.
-    pub fn open_ones(&self) -> MutexGuard<'_, HashSet<u64>> {
+    /// What requests have.
+    pub fn open_ones(&self) -> MutexGuard<'_, OpenOnes> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -122,7 +144,7 @@ impl Requests {
         prepared: Prepared,
         request: Open,
     ) {
-        self.open_ones().insert(request.handle);
+        self.open_ones().handles.insert(request.handle);
         let mut pending = self.lock();
         pending.push(Pending { communicator, over, prepared, request });
         self.outstanding.store(pending.len(), Ordering::Release);
@@ -191,13 +213,18 @@ impl Requests {
             } else if code != 0 {
                 log::error!("MPI could not unpack what a non-blocking collective brought");
             }
-            let Open { tag, handle } = request;
-            if let Some(comm) = mpi.private_self() {
-                // First, since from then on the MPI may give the handle to another request.
-                self.open_ones().remove(&handle);
-                // SAFETY: a message of no bytes to this process, which has its receive posted.
-                unsafe { (mpi.pmpi.send)(std::ptr::null(), 0, mpi.abi.byte, 0, tag, comm) };
+            let Open { tag, handle, persistent } = request;
+            // First, since from then on the MPI may give the handle to another request. One that takes the tag
+            // at once is behind this one among the receives, so each still gets a message of its own or of an
+            // earlier one.
+            let mut open = self.open_ones();
+            open.handles.remove(&handle);
+            if !persistent {
+                open.tags.give_back(tag);
             }
+            drop(open);
+            // SAFETY: a message of no bytes to this process, which has its receive posted.
+            unsafe { (mpi.pmpi.send)(std::ptr::null(), 0, mpi.abi.byte, 0, tag.tag, tag.comm) };
         }
         (ended, moved)
     }

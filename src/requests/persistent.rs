@@ -7,11 +7,11 @@
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Open, PERSISTENT_TAGS, Requests};
+use super::{Open, Requests, Tag};
 use crate::call::{Call, Message, Side};
 use crate::comm::Communicator;
 use crate::mpi::Mpi;
@@ -35,7 +35,7 @@ pub struct Persistent {
     pub group: Arc<Communicator>,
     /// The communicator that it was made on.
     home: Arc<Communicator>,
-    tag: c_int,
+    tag: Tag,
     /// Datatypes of `call`.
     types: Vec<Handle>,
     /// Arrays of `call`, which points at them.
@@ -126,20 +126,21 @@ impl Requests {
         // SAFETY: arguments of the program's, with copies of those that it may free.
         let judged = unsafe { judge(mpi, &call, admitted.shape(), place) };
         let Ok(ends) = judged else { super::no_request(mpi) };
-        let mut table = self.persistent.lock();
-        let used = |tag: &c_int| table.values().any(|persistent| persistent.tag == *tag);
-        let tag = PERSISTENT_TAGS.clone().find(|tag| !used(tag));
+        let tag = self.take_tag(mpi);
         // SAFETY: nothing is received; the program's request, of the width of this MPI's handles.
-        let made = tag.zip(mpi.private_self()).is_some_and(|(tag, comm)| unsafe {
+        let made = unsafe {
             let (nothing, byte) = (std::ptr::null_mut(), mpi.abi.byte);
-            (mpi.pmpi.recv_init)(nothing, 0, byte, 0, tag, comm, request.cast()) == 0
-        });
-        let (true, Some(tag)) = (made, tag) else { super::no_request(mpi) };
+            (mpi.pmpi.recv_init)(nothing, 0, byte, 0, tag.tag, tag.comm, request.cast()) == 0
+        };
+        if !made {
+            super::no_request(mpi);
+        }
         // SAFETY: just written.
         let handle = unsafe { mpi.abi.request_at(request, 0) };
         let _arrays = arrays;
         let persistent =
             Persistent { call, admitted, ends, fit, message, group, home, tag, types, _arrays };
+        let mut table = self.persistent.lock();
         table.insert(handle, Arc::new(persistent));
         self.persistent.count.store(table.len(), Ordering::Relaxed);
     }
@@ -155,6 +156,7 @@ impl Requests {
         let persistent = table.remove(&request)?;
         self.persistent.count.store(table.len(), Ordering::Relaxed);
         drop(table);
+        self.open_ones().tags.give_back(persistent.tag);
         persistent.types.iter().for_each(|copy| mpi.free_type(*copy));
         Some((Arc::clone(&persistent.group), Arc::clone(&persistent.home)))
     }
@@ -163,6 +165,6 @@ impl Requests {
 impl Persistent {
     /// Its request, once started.
     pub fn open(&self, handle: u64) -> Open {
-        Open { tag: self.tag, handle }
+        Open { tag: self.tag, handle, persistent: true }
     }
 }
