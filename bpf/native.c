@@ -20,11 +20,11 @@ void fb_native_cell(const struct fb_frame *frame, const void *payload, const str
 		    struct fb_control *control, struct fb_cell *cell, struct fb_counters *counters,
 		    int can_send, struct fb_native_reply *out)
 {
-	struct fb_payload padded;
+	struct fb_payload *taken = &out->taken;
 	struct fb_reply reply = {};
 	struct fb_context c = {
 	    .frame = frame,
-	    .payload = &padded,
+	    .payload = taken,
 	    /* cell.h reads it only; ingress, which learns MAC addresses, writes. */
 	    .group = (struct fb_group *)group,
 	    .control = control,
@@ -33,11 +33,11 @@ void fb_native_cell(const struct fb_frame *frame, const void *payload, const str
 	};
 
 	memset(out, 0, offsetof(struct fb_native_reply, payload));
-	memcpy(padded.data, payload, frame->length);
+	memcpy(taken->data, payload, frame->length);
 	/* A fold takes whole blocks. */
-	memset(padded.data + frame->length, 0,
+	memset(taken->data + frame->length, 0,
 	       (FB_FOLD_BLOCK - frame->length % FB_FOLD_BLOCK) % FB_FOLD_BLOCK);
-	if (fb_check(frame, &padded, frame->length) != frame->check)
+	if (fb_check(frame, taken, frame->length) != frame->check)
 		return fb_count(counters, FB_WHY(drop_corrupt));
 	if (fb_lock(cell))
 		return fb_count(counters, FB_WHY(drop_lock));

@@ -12,6 +12,7 @@ struct fb_native_reply {
 	__u64 to_tc; /* nothing yet: TC must see the frame too */
 	struct fb_frame frame;
 	__u8 payload[FB_MOST_BYTES];
+	struct fb_payload taken; /* what was taken in, with zeroes behind it */
 };
 
 /* Whether a frame that came in a datagram of `bytes` bytes, from the member that it names, is to

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Collectives amid the rest of a program: in MPI's callbacks, under signals, around fork, with a
- * floating-point environment and an errno of the program's, with requests of other kinds, and in
- * the last moments before MPI_Finalize.
+ * floating-point environment and an errno of the program's, on little stack, with requests of other
+ * kinds, and in the last moments before MPI_Finalize.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -397,6 +397,54 @@ static void under_traps(void)
 	}
 }
 
+/* The stack. */
+
+enum { STACK = 256 << 10, ABOVE = 1 << 10, PAINT = 0x5a, LITTLE = 6 << 10 };
+
+/* Paints the stack below `top`, ABOVE of which are left for this function and the next. */
+static __attribute__((noinline)) void paint(volatile unsigned char *top)
+{
+	for (int i = ABOVE + 1; i <= STACK; i++)
+		top[-i] = PAINT;
+}
+
+/* Bytes of it that have been used since. */
+static __attribute__((noinline)) int used(const volatile unsigned char *top)
+{
+	int kept = STACK;
+
+	while (kept > ABOVE && top[-kept] == PAINT)
+		kept--;
+	return kept;
+}
+
+/* Threads of a program may have little. The least of many calls counts: in others the MPI makes
+ * progress. */
+static void little_stack(void)
+{
+	volatile unsigned char *top = __builtin_frame_address(0);
+	int blocking = STACK, nonblocking = STACK, now;
+	long sum;
+
+	for (long i = 0; i < rounds; i++) {
+		MPI_Request request;
+
+		paint(top);
+		MPI_Allreduce(&i, &sum, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+		now = used(top);
+		if (now < blocking)
+			blocking = now;
+		paint(top);
+		MPI_Iallreduce(&i, &sum, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD, &request);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+		now = used(top);
+		if (now < nonblocking)
+			nonblocking = now;
+	}
+	if (folded && (blocking > LITTLE || nonblocking > LITTLE))
+		fail("collectives take %d and %d bytes of stack", blocking, nonblocking);
+}
+
 /* Requests of other kinds. */
 
 static int on_query(void *state, MPI_Status *status)
@@ -558,6 +606,7 @@ static const struct {
     {"errno", check_errno},
     {"floating-point environment", floating_point},
     {"signalling NaNs", trapping},
+    {"little stack", little_stack},
     {"generalized requests", generalized_requests},
 #ifndef MPI_ABI_VERSION
     {"requests through Fortran", converted_requests},

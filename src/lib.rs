@@ -36,6 +36,7 @@ mod route;
 mod setup;
 mod sockopt;
 pub mod stats;
+mod threads;
 pub mod topology;
 mod wait;
 pub mod wire;

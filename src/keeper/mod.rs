@@ -29,10 +29,10 @@ use std::thread;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, SigmaskHow};
 
 use crate::bindings::{FB_FRAME_BYTES, FB_JUMBO_BYTES, FB_KIND_HELLO, fb_frame};
 use crate::sockopt;
+use crate::threads;
 use crate::wire::Identity;
 use crate::wire::cells::Mapped;
 use deputy::Deputy;
@@ -128,15 +128,8 @@ impl Keepers {
             return Ok(Arc::clone(keeper));
         }
         let keeper = Arc::new(Keeper::new(address, elsewhere)?);
-        // The program's signals are for its own threads.
-        let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).ok();
         let at_work = Arc::clone(&keeper);
-        let thread = thread::Builder::new().name("foldback-keeper".into()).stack_size(128 << 10);
-        let started = thread.spawn(move || at_work.keep());
-        if let Some(before) = before {
-            let _ = before.thread_set_mask();
-        }
-        started?;
+        threads::start("foldback-keeper", move || at_work.keep())?;
         keepers.insert(address, Arc::clone(&keeper));
         Ok(keeper)
     }
@@ -281,7 +274,8 @@ impl Keeper {
     }
 
     fn take_in_datagrams(&self) -> io::Result<()> {
-        let mut datagram = [0; MOST + 1];
+        // On the heap, since the stack may be a program's thread's.
+        let mut datagram = vec![0; MOST + 1];
         for _ in 0..AT_ONCE {
             let (bytes, from) = match self.socket.recv_from(&mut datagram) {
                 Ok((bytes, SocketAddr::V4(from))) => (bytes, from),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::deputy::Datagrams;
-use super::{Contact, FRAME, Keeper, MOST};
+use super::{Contact, FRAME, Keeper};
 use crate::bindings as b;
 use crate::wire::{Identity, sealed};
 
@@ -131,12 +131,9 @@ fn warn(peer: SocketAddrV4) {
 impl Datagrams for Peers {
     fn send(&self, member: u8, frame: &b::fb_frame, payload: &[u8]) {
         let Some(peer) = self.peer(member) else { return };
-        let mut datagram = [0; MOST];
-        let bytes = FRAME + payload.len();
-        datagram[..FRAME].copy_from_slice(bytes_of(frame));
-        datagram[FRAME..bytes].copy_from_slice(payload);
+        let datagram = [bytes_of(frame), payload].concat();
         // A failure is a lost frame, which is legal. Who would block waits for no one.
-        let _ = self.keeper.socket.send_to(&datagram[..bytes], peer.contact.at);
+        let _ = self.keeper.socket.send_to(&datagram, peer.contact.at);
         let needed = peer.silent.load(Ordering::Relaxed);
         if needed {
             let now = self.now();
@@ -145,7 +142,7 @@ impl Datagrams for Peers {
             }
         }
         if needed || self.keeper.streams.iter().any(|streams| !streams.is_empty()) {
-            self.keeper.stream(&peer.contact, &datagram[..bytes], needed);
+            self.keeper.stream(&peer.contact, &datagram, needed);
         }
     }
 

@@ -21,12 +21,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::SigSet;
-
 use crate::codec::Prepared;
 use crate::comm::{Communicator, out_of_step};
 use crate::engine::Outcome;
 use crate::mpi::Mpi;
+use crate::threads;
 use tags::{Tag, Tags};
 
 /// Pause of the thread between two looks: short beside a computation that is worth overlapping, and
@@ -154,21 +153,10 @@ impl Requests {
         if !self.any() {
             return;
         }
-        match self.helper.get_or_init(|| self.start_helper()) {
+        match self.helper.get_or_init(|| threads::start("foldback", || self.help()).ok()) {
             Some(helper) => helper.thread().unpark(),
             None => log::warn!("no helper thread: non-blocking collectives need MPI_Test to go on"),
         }
-    }
-
-    fn start_helper(&'static self) -> Option<thread::JoinHandle<()>> {
-        // The program's signals are for its own threads.
-        let before = SigSet::all().thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_SETMASK).ok();
-        let builder = thread::Builder::new().name("foldback".into()).stack_size(128 << 10);
-        let helper = builder.spawn(|| self.help()).ok();
-        if let Some(before) = before {
-            let _ = before.thread_set_mask();
-        }
-        helper
     }
 
     fn help(&self) {

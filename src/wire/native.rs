@@ -8,8 +8,8 @@ use super::cells::Memory;
 use crate::bindings as b;
 
 /// What a hook sends. Of the payload no more is written than the frame says, which is mostly far less than there is
-/// room for.
-pub struct Reply(MaybeUninit<b::fb_native_reply>);
+/// room for. On the heap, since the program's stack may be small.
+pub struct Reply(Box<MaybeUninit<b::fb_native_reply>>);
 
 impl Reply {
     /// Members to send to, one bit each.
@@ -72,7 +72,7 @@ pub fn enter<M: Memory>(
     assert_eq!(payload.len(), usize::from(frame.length));
     assert!(frame.length.max(frame.extent) <= memory.most_bytes());
     assert_eq!(group.window, memory.window());
-    let mut reply = Reply(MaybeUninit::uninit());
+    let mut reply = Reply(Box::new_uninit());
     // SAFETY: the memory has 1 + window elements (contract of `Memory`), which are changed under the cell's
     // lock, or by one word, as the programs do, and have room for what the frame speaks of; the reply is written
     // as far as it is read.
