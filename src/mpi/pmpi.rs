@@ -169,6 +169,39 @@ fn mapped_with(symbol: &CStr) -> Option<*mut c_void> {
     })
 }
 
+/// The object that has what a program gets by the name of a function of ours; `None`: it gets ours.
+pub fn before_us(symbol: &CStr) -> Option<String> {
+    // In the symbols of the loader: declared elsewhere.
+    const UNDEFINED: u16 = 0;
+    const WITH_SYMBOL: c_int = 1;
+    let address = look_up(libc::RTLD_DEFAULT, symbol).filter(|address| !is_own(*address))?;
+    // SAFETY: all zeroes is a valid Dl_info, which dladdr1 fills in, as the symbol that it points to; both live as
+    // long as the object, as its name does.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        let mut found: *const libc::Elf64_Sym = std::ptr::null();
+        let found_it = dladdr1(address, &raw mut info, (&raw mut found).cast(), WITH_SYMBOL) != 0;
+        if !found_it || info.dli_fname.is_null() {
+            return None;
+        }
+        // An executable that takes the address of a function has a jump by that name, to whoever is first.
+        if found.as_ref().is_some_and(|found| found.st_shndx == UNDEFINED) {
+            return None;
+        }
+        Some(CStr::from_ptr(info.dli_fname).to_string_lossy().into_owned())
+    }
+}
+
+unsafe extern "C" {
+    /// dladdr1(3), of glibc.
+    fn dladdr1(
+        address: *const c_void,
+        info: *mut libc::Dl_info,
+        extra: *mut *mut c_void,
+        flags: c_int,
+    ) -> c_int;
+}
+
 /// Whether an address is in this library.
 fn is_own(address: *mut c_void) -> bool {
     let base = |address: *const c_void| {

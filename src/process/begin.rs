@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use log::Level;
 
+use super::before::Before;
 use super::{Process, Running};
 use crate::comm::Communicator;
 use crate::config::{Config, settings};
@@ -28,10 +29,25 @@ impl Process {
         }
         let defaults = Config::default();
         let patience = self.config.as_ref().unwrap_or(&defaults).setup_timeout;
-        if let Err(why) = roll_call(&self.mpi, world, patience) {
-            log::warn!("everything is passed through: {why}");
+        let before = match roll_call(&self.mpi, world, &Before::here(), patience) {
+            Ok(before) => before,
+            Err(why) => {
+                log::warn!("everything is passed through: {why}");
+                return;
+            }
+        };
+        if before.iter().position(|one| *one != Before::default()) == Some(rank) {
+            before[rank].lines().iter().for_each(|line| log::warn!("{line}"));
+        }
+        if before.iter().any(|one| !one.takes_as(&before[0])) {
+            if rank == 0 {
+                log::warn!(
+                    "everything is passed through: not all ranks have the same libraries before foldback"
+                );
+            }
             return;
         }
+        let completes = before.iter().all(Before::completes);
         let (Some(nothing), Some(_)) = (self.mpi.private_world(), self.mpi.private_self()) else {
             log::warn!("everything is passed through: no communicators of our own");
             return;
@@ -58,7 +74,7 @@ impl Process {
                 }
             };
         self.communicators.add(world, communicator);
-        let _ = self.running.set(Running { nothing, no_group });
+        let _ = self.running.set(Running { nothing, no_group, completes });
         if self.mpi.watch(self.mpi.abi.comm_self, super::ended).is_none() {
             log::warn!("the end of the job will go unnoticed: no attribute on MPI_COMM_SELF");
         }

@@ -1,5 +1,6 @@
 //! The state of foldback in this process, from MPI_Init to MPI_Finalize.
 
+mod before;
 mod begin;
 mod end;
 mod hints;
@@ -46,6 +47,8 @@ pub struct Running {
     nothing: Handle,
     /// Why COMM_WORLD has no group.
     no_group: Option<String>,
+    /// Whether folded requests can be completed, on all ranks.
+    pub completes: bool,
 }
 
 static PROCESS: OnceLock<Option<Process>> = OnceLock::new();

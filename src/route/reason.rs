@@ -52,6 +52,8 @@ reasons! {
     NoGroup = "no group",
     /// The communicator has not seen enough calls yet.
     NotYet = "group not set up yet",
+    /// It does not block, and a library before foldback takes MPI_Wait or the like.
+    Waits = "waits that foldback does not see",
     /// The communicator has had all the persistent collectives that are folded.
     Persistent = "too many persistent collectives",
     /// There is nobody to fold with.

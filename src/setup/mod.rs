@@ -92,13 +92,19 @@ struct Outcome {
     overheard: bool,
 }
 
-/// Makes sure that every rank of `comm` has foldback; ends the job if some do not answer in time.
+/// Makes sure that every rank of `comm` has foldback; ends the job if some do not answer in time. Returns what each
+/// says.
 ///
 /// # Errors
 /// What MPI says.
-pub fn roll_call(mpi: &Mpi, comm: Handle, patience: Duration) -> Result<(), NoGroup> {
-    match exchange(mpi, comm, &(), Some(patience), &mut || ()) {
-        Ok(_) => Ok(()),
+pub fn roll_call<T: Serialize + serde::de::DeserializeOwned>(
+    mpi: &Mpi,
+    comm: Handle,
+    mine: &T,
+    patience: Duration,
+) -> Result<Vec<T>, NoGroup> {
+    match exchange(mpi, comm, mine, Some(patience), &mut || ()) {
+        Ok(all) => Ok(all),
         Err(Failure::Silence) => {
             log::error!(
                 "some ranks did not answer within {} s. Is LD_PRELOAD exported to every host? \

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{COLLECTIVES, Job, Mpi, Outcome, Scratch, command, library, turn};
+use crate::harness::{COLLECTIVES, Job, Mpi, Outcome, Scratch, command, library, program, turn};
 
 /// Random collectives. `--real-above -1` allows for what real MPIs are known to do wrong with the
 /// calls that are theirs.
@@ -209,4 +209,43 @@ fn a_program_may_be_linked_with_foldback_instead() {
     assert!(left.is_empty(), "{}", String::from_utf8_lossy(&left));
     let asked = std::fs::read_to_string(asked.path()).unwrap();
     assert_eq!(asked, "disable --now foldback-agent.service\n");
+}
+
+/// Runs `surroundings` under a profiling library that comes before foldback, and wraps what is `defined`.
+fn under_a_tool(defined: &str) -> Outcome {
+    let tool = Scratch::new("tool.so");
+    let built = Command::new("mpicc.openmpi")
+        .args(["-shared", "-fPIC", defined, "-o"])
+        .arg(tool.path())
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi/tool.c"))
+        .status();
+    assert!(built.expect("the compiler").success());
+    let program = program(Mpi::Open, "surroundings");
+    let (tool, program) = (tool.path().display(), program.display());
+    let script = format!("LD_PRELOAD={tool}:$LD_PRELOAD exec {program}");
+    let outcome = Job::new(Mpi::Open, 2).run_path(Path::new("/bin/sh"), &["-c", &script]);
+    outcome.assert_prints("surroundings: all ok");
+    outcome
+}
+
+/// Its waits never come to foldback, so nothing that is waited for is folded; once, folded requests were never complete.
+#[test]
+fn a_tool_may_take_the_waits() {
+    let _turn = turn();
+    let outcome = under_a_tool("-DWAITS");
+    let lines = outcome.stderr.matches("takes MPI_Wait and 1 more before foldback").count();
+    assert_eq!(lines, 1, "{}", outcome.stderr);
+    outcome.assert_folded(&["Allreduce", "Bcast"]);
+    assert_eq!(outcome.calls_in_form("Allreduce", "Nonblocking", "fold"), 0);
+    assert!(outcome.calls_for("waits that foldback does not see") > 0, "{:#}", outcome.stats);
+}
+
+#[test]
+fn a_tool_that_takes_collectives_is_named() {
+    let _turn = turn();
+    let outcome = under_a_tool("-DCOLLECTIVES");
+    let lines = outcome.stderr.matches("takes MPI_Allreduce before foldback").count();
+    assert_eq!(lines, 1, "{}", outcome.stderr);
+    assert_eq!(outcome.calls_in_form("Allreduce", "Blocking", "fold"), 0);
+    assert!(outcome.calls_in_form("Allreduce", "Nonblocking", "fold") > 0, "{:#}", outcome.stats);
 }
