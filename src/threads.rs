@@ -55,7 +55,7 @@ fn least_stack() -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Bytes between the end of this thread's stack and here: those of thread-local storage are on the other side.
+    /// Bytes between the end of this thread's stack and here: thread-local storage is on the other side.
     fn left() -> usize {
         // SAFETY: all zeroes is what pthread_getattr_np fills in, for a thread that lives.
         unsafe {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::call::Collective;
 use crate::mpi::pmpi;
 
-/// Functions that complete requests, or start and free those of persistent collectives.
+/// Functions that complete requests, or start and free persistent ones.
 const COMPLETING: &[&str] = &[
     "MPI_Wait",
     "MPI_Waitall",
@@ -40,7 +40,7 @@ fn taken(functions: impl Iterator<Item = String>) -> Vec<Taken> {
     functions.filter_map(look).collect()
 }
 
-/// All that a rank finds.
+/// The functions that libraries take on a rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Before {
     /// Collectives that block.
@@ -49,7 +49,7 @@ pub(super) struct Before {
 }
 
 impl Before {
-    /// What this rank finds.
+    /// All that this rank finds.
     pub(super) fn here() -> Self {
         let blocking = Collective::ALL.iter().map(|one| format!("MPI_{}", one.name()));
         let completing = COMPLETING.iter().map(|name| (*name).to_owned());

@@ -129,7 +129,7 @@ impl Requests {
         Open { tag, handle, persistent: false }
     }
 
-    /// What requests have.
+    /// Handles and tags of requests.
     pub fn open_ones(&self) -> MutexGuard<'_, OpenOnes> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
