@@ -35,6 +35,8 @@ mod random;
 mod router;
 #[path = "mpi/served.rs"]
 mod served;
+#[path = "mpi/settings.rs"]
+mod settings;
 #[path = "mpi/soak.rs"]
 mod soak;
 #[path = "mpi/sockets.rs"]

@@ -3,6 +3,7 @@
 mod quantize;
 pub mod settings;
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use crate::call::{COLLECTIVES, Collective};
 use crate::wire::Algorithm;
 pub(crate) use quantize::Quantize;
 
-/// What must be alike on all ranks. They compare it when a group is set up.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What must be alike on all ranks. They compare it when MPI starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shared {
     /// Largest message, in bytes, that is folded, for each of [`Collective::ALL`]: where the way is
     /// measured, as long as nothing is known, unless `limited`.
@@ -41,6 +42,9 @@ pub(crate) struct Shared {
     pub profile: bool,
 }
 
+/// Values of the environment that make up [`Shared`], by name, as ranks tell them each other.
+pub(crate) type Given = BTreeMap<String, String>;
+
 /// Settings of one process.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
@@ -48,6 +52,8 @@ pub(crate) struct Config {
     pub enabled: bool,
     /// What all ranks must agree on.
     pub shared: Shared,
+    /// What of it the environment has.
+    pub given: Given,
     /// Where the statistics go: `-` is standard output. `FOLDBACK_STATS`.
     pub stats: Option<String>,
     /// What of them is said on standard error. `FOLDBACK_REPORT`.
@@ -63,7 +69,7 @@ pub(crate) struct Config {
 }
 
 /// Who chooses, `FOLDBACK_ROUTE`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// What was measured to be faster.
     Auto,
@@ -74,7 +80,7 @@ pub(crate) enum Policy {
 }
 
 /// What sums of floating point are, `FOLDBACK_SUM`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sum {
     /// Exact where that costs nothing: where all contributions meet in one place.
     Auto,
@@ -85,7 +91,7 @@ pub(crate) enum Sum {
 }
 
 /// What carries the frames of a group, `FOLDBACK_HOOK`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// The programs, if every host has them, or else ordinary sockets.
     Auto,
@@ -175,6 +181,7 @@ impl Default for Config {
                 multicast: true,
                 profile: false,
             },
+            given: Given::new(),
             stats: None,
             profile: None,
             report: Report::Off,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Config, Policy, Quantize, Report, Sum, Transport, max_bytes};
+use super::{Config, Given, Policy, Quantize, Report, Sum, Transport, max_bytes};
 use crate::bindings::FB_MAX_WINDOW;
 use crate::wire::{Algorithm, LEAST_WINDOW};
 
@@ -159,10 +159,31 @@ pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Config, 
     let mut config = Config::default();
     for setting in SETTINGS {
         if let (Some(parse), Some(text)) = (setting.parse, variable(setting.name)) {
+            let before = config.shared.clone();
             parse(&mut config, &text).ok_or_else(|| wrong(setting.name, &text))?;
+            if config.shared != before {
+                config.given.insert(setting.name.into(), text);
+            }
         }
     }
     Ok(config)
+}
+
+/// The first setting whose values of a rank and of rank 0 do not mean the same, and how these differ, in one line.
+pub(crate) fn difference(rank: usize, its: &Given, first: &Given) -> Option<String> {
+    let alone = |name, given: &Given| {
+        let config = read(|asked| given.get(asked).filter(|_| asked == name).cloned());
+        config.map(|config| config.shared)
+    };
+    let differs = |setting: &&Setting| alone(setting.name, its) != alone(setting.name, first);
+    let name = SETTINGS.iter().find(differs)?.name;
+    let value = |given: &Given| given.get(name).cloned().unwrap_or_else(|| "not set".into());
+    Some(format!(
+        "{name} is {} on rank {rank} and {} on rank 0: all ranks must have it alike (mpirun hands on only what \
+         -x names, `foldback run` all)",
+        value(its),
+        value(first)
+    ))
 }
 
 /// What to say of a value that makes no sense.
@@ -240,5 +261,61 @@ mod tests {
             assert_eq!(SETTINGS.iter().filter(|other| other.name == setting.name).count(), 1);
         }
         assert!(SETTINGS.iter().any(|s| s.form.contains(&FB_MAX_WINDOW.to_string())));
+    }
+
+    /// A value of each setting of a process other than its default.
+    const OTHERS: [(&str, &str); 17] = [
+        ("FOLDBACK", "off"),
+        ("FOLDBACK_STATS", "-"),
+        ("FOLDBACK_REPORT", "line"),
+        ("FOLDBACK_ROUTE", "mpi"),
+        ("FOLDBACK_PROFILE", "file"),
+        ("FOLDBACK_MAX_BYTES", "7"),
+        ("FOLDBACK_SUM", "exact"),
+        ("FOLDBACK_QUANTIZE", "int8"),
+        ("FOLDBACK_SETUP_CALLS", "3"),
+        ("FOLDBACK_ALGORITHM", "ring"),
+        ("FOLDBACK_MULTICAST", "off"),
+        ("FOLDBACK_WINDOW", "256"),
+        ("FOLDBACK_SETUP_TIMEOUT", "7"),
+        ("FOLDBACK_PROBE_TIMEOUT", "7"),
+        ("FOLDBACK_NET", "10.0.0.0/8"),
+        ("FOLDBACK_HOOK", "none"),
+        ("FOLDBACK_HOOK", "tc"),
+    ];
+
+    fn given(name: &str, value: &str) -> Given {
+        read(|asked| (asked == name).then(|| value.to_owned())).expect("a value").given
+    }
+
+    #[test]
+    fn ranks_compare_just_what_must_be_alike() {
+        for setting in SETTINGS.iter().filter(|setting| setting.parse.is_some()) {
+            let values: Vec<_> = OTHERS.iter().filter(|(name, _)| *name == setting.name).collect();
+            assert!(!values.is_empty(), "{}", setting.name);
+            // Ranks that are off answer no roll call.
+            let is_told = setting.reader != EachRank && setting.name != "FOLDBACK";
+            for (name, value) in values {
+                let (its, none) = (given(name, value), Given::new());
+                assert_eq!(its.contains_key(*name), is_told, "{name}");
+                let why = difference(3, &its, &none).unwrap_or_default();
+                let start = format!("{name} is {value} on rank 3 and not set on rank 0: ");
+                assert_eq!(why.starts_with(&start), is_told, "{why}");
+                assert_eq!(difference(3, &none, &its).is_some(), is_told, "{name}");
+                assert_eq!(difference(3, &its, &its), None);
+            }
+        }
+    }
+
+    #[test]
+    fn values_that_mean_the_same_do_not_differ() {
+        for (name, one, other) in [
+            ("FOLDBACK_PROFILE", "here", "there"),
+            ("FOLDBACK_MAX_BYTES", "bcast=7", "Bcast=07"),
+            ("FOLDBACK_HOOK", "tc", "xdp"),
+        ] {
+            assert_eq!(difference(1, &given(name, one), &given(name, other)), None);
+        }
+        assert_eq!(difference(1, &given("FOLDBACK_SUM", "auto"), &Given::new()), None);
     }
 }

@@ -76,10 +76,11 @@ pub(super) unsafe fn sum(
     Some((SUCCESS, way))
 }
 
-/// Whether the program asks for exact sums.
+/// Whether the program asks for exact sums, on all ranks.
 #[inline]
 pub(super) fn are_wanted(process: &Process) -> bool {
     process.config.as_ref().is_ok_and(|config| config.shared.sum == Sum::Exact)
+        && process.running().is_some()
 }
 
 /// The numbers of a sum: what [`sum_exactly`] takes for their type, and how they lie in memory.
@@ -107,11 +108,17 @@ pub(super) fn warn_of(process: &Process, call: &Call, reason: Reason) {
     );
 }
 
-/// Whether a call that is not folded for this reason has a sum that can be made here.
+/// Whether a call that is not folded for this reason has a sum that can be made here, by all of its ranks: those from
+/// outside MPI_COMM_WORLD answer no roll call, and may ask for other sums.
 fn may_be_left(reason: Reason) -> bool {
     !matches!(
         reason,
-        Reason::Off | Reason::Empty | Reason::OneRank | Reason::Intercommunicator | Reason::Revoked
+        Reason::Off
+            | Reason::Empty
+            | Reason::OneRank
+            | Reason::Intercommunicator
+            | Reason::Foreign
+            | Reason::Revoked
     )
 }
 
@@ -181,4 +188,16 @@ unsafe fn by_mpi(mpi: &Mpi, call: &Call, ends: &Ends, element: u8) -> c_int {
         }
     }
     SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_other_ranks_may_not_sum_here_is_the_mpis() {
+        assert!([Reason::NoGroup, Reason::Routed, Reason::TooLarge].into_iter().all(may_be_left));
+        let apart = [Reason::Off, Reason::Foreign, Reason::Intercommunicator];
+        assert!(!apart.into_iter().any(may_be_left));
+    }
 }

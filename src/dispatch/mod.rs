@@ -122,11 +122,11 @@ unsafe fn attempt(
     seen: &mut Message,
     quantizes: impl Fn(&Process, &Call) -> bool,
 ) -> Result<(c_int, stats::Way), Passed> {
-    let config = process.config.as_ref().map_err(|_| Reason::NoGroup)?;
     let running = process.running().ok_or(Reason::Off)?;
     if form != Form::Blocking && !running.completes {
         return Err(Reason::Waits.into());
     }
+    let config = process.config.as_ref().map_err(|_| Reason::Off)?;
     let admitted = admit(&process.mpi, config, || quantizes(process, call), form, call, seen)?;
     // The real MPI may go from one of its exported functions to another: from Fortran to C, say.
     if admitted.measured && stopwatch::is_running() {

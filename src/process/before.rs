@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::Collective;
 use crate::mpi::pmpi;
+use crate::setup::NoGroup;
 
 /// Functions that complete requests, or start and free persistent ones.
 const COMPLETING: &[&str] = &[
@@ -61,8 +62,20 @@ impl Before {
         self.completing.is_empty()
     }
 
+    /// What is found on each rank.
+    ///
+    /// # Errors
+    /// Ranks would disagree on which calls are folded.
+    pub(super) fn agree(all: Vec<Self>) -> Result<Vec<Self>, NoGroup> {
+        let what = "set of libraries before foldback";
+        match all.iter().position(|one| !one.takes_as(&all[0])) {
+            Some(rank) => Err(NoGroup::Differs { rank, what }),
+            None => Ok(all),
+        }
+    }
+
     /// Whether the same collectives come to foldback as on another rank.
-    pub(super) fn takes_as(&self, other: &Self) -> bool {
+    fn takes_as(&self, other: &Self) -> bool {
         let functions = |one: &Self| {
             one.collectives.iter().map(|taken| taken.function.clone()).collect::<Vec<_>>()
         };

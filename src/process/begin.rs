@@ -7,7 +7,7 @@ use log::Level;
 use super::before::Before;
 use super::{Process, Running};
 use crate::comm::Communicator;
-use crate::config::{Config, settings};
+use crate::config::settings;
 use crate::logging;
 use crate::route::Reason;
 use crate::setup::{NoGroup, roll_call};
@@ -27,25 +27,22 @@ impl Process {
             let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
             settings::unknown(names).iter().for_each(|line| log::warn!("{line}"));
         }
-        let defaults = Config::default();
-        let patience = self.config.as_ref().unwrap_or(&defaults).setup_timeout;
-        let before = match roll_call(&self.mpi, world, &Before::here(), patience) {
+        let answers = roll_call(&self.mpi, world, &self.config, Before::here());
+        let before = match answers.and_then(Before::agree) {
             Ok(before) => before,
             Err(why) => {
-                log::warn!("everything is passed through: {why}");
+                let is_known_to_all = !matches!(why, NoGroup::Untold(_));
+                if rank == 0 || !is_known_to_all {
+                    log::warn!("everything is passed through: {why}");
+                }
+                if is_known_to_all {
+                    self.report_at_end(Some(why));
+                }
                 return;
             }
         };
         if before.iter().position(|one| *one != Before::default()) == Some(rank) {
             before[rank].lines().iter().for_each(|line| log::warn!("{line}"));
-        }
-        if before.iter().any(|one| !one.takes_as(&before[0])) {
-            if rank == 0 {
-                log::warn!(
-                    "everything is passed through: not all ranks have the same libraries before foldback"
-                );
-            }
-            return;
         }
         let completes = before.iter().all(Before::completes);
         let (Some(nothing), Some(_)) = (self.mpi.private_world(), self.mpi.private_self()) else {
@@ -70,11 +67,19 @@ impl Process {
                         let level = if why == NoGroup::OneHost { Level::Info } else { Level::Warn };
                         log::log!(level, "MPI_COMM_WORLD is left to MPI: {why}");
                     }
-                    (Communicator::new(place, Some(Reason::NoGroup), None), Some(why.to_string()))
+                    (Communicator::new(place, Some(Reason::NoGroup), None), Some(why))
                 }
             };
         self.communicators.add(world, communicator);
-        let _ = self.running.set(Running { nothing, no_group, completes });
+        let _ = self.running.set(Running { nothing, completes });
+        self.report_at_end(no_group);
+    }
+
+    /// Has the job reported when MPI ends; `no_group`: why MPI_COMM_WORLD has none.
+    fn report_at_end(&self, no_group: Option<NoGroup>) {
+        if let Some(why) = no_group {
+            let _ = self.no_group.set(why.to_string());
+        }
         if self.mpi.watch(self.mpi.abi.comm_self, super::ended).is_none() {
             log::warn!("the end of the job will go unnoticed: no attribute on MPI_COMM_SELF");
         }

@@ -13,7 +13,6 @@ use crate::stats::{Job, RankReport};
 impl Process {
     /// The real MPI is about to be finalised: reports, and leaves nothing behind. Collective.
     pub fn finishing(&self) {
-        let Some(running) = self.running.get() else { return };
         let routes = self.routes();
         let groups = self.communicators.drain();
         let retired = &self.communicators.retired;
@@ -23,7 +22,7 @@ impl Process {
             calls: self.calls.lines(),
             routes,
             host: None,
-            no_group: running.no_group.clone(),
+            no_group: self.no_group.get().cloned(),
         };
         let world = self.mpi.abi.comm_world;
         let mut parting = || retired.reap(false);

@@ -37,16 +37,16 @@ pub struct Process {
     sockets: SocketPool,
     keepers: Keepers,
     is_started: AtomicBool,
-    /// Set when MPI has started: before it, nothing is folded.
+    /// Set when MPI has started, and all ranks are set alike: without it, nothing is folded.
     running: OnceLock<Running>,
+    /// Why COMM_WORLD has no group, if it has none.
+    no_group: OnceLock<String>,
 }
 
 /// What there is between MPI_Init and MPI_Finalize.
 pub struct Running {
     /// A communicator without messages, to drive progress on.
     nothing: Handle,
-    /// Why COMM_WORLD has no group.
-    no_group: Option<String>,
     /// Whether folded requests can be completed, on all ranks.
     pub completes: bool,
 }
@@ -94,6 +94,7 @@ impl Process {
                 keepers: Keepers::default(),
                 is_started: AtomicBool::new(false),
                 running: OnceLock::new(),
+                no_group: OnceLock::new(),
             }),
             Err(reason) => {
                 log::warn!("everything is passed through: {reason}");
@@ -102,7 +103,7 @@ impl Process {
         }
     }
 
-    /// What there is since MPI_Init; `None` before.
+    /// What there is since MPI_Init; `None` before, and where everything is passed through.
     #[inline]
     pub fn running(&self) -> Option<&Running> {
         self.running.get()
@@ -132,7 +133,7 @@ impl Process {
         world.is_some_and(|world| world.folding().is_some())
     }
 
-    /// A wait that begins now; `None` before MPI_Init.
+    /// A wait that begins now; `None` where nothing is [running](Self::running).
     pub fn waiter(&self) -> Option<Waiter<'_>> {
         self.running.get().map(|running| Waiter::new(&self.mpi, running.nothing))
     }

@@ -46,7 +46,7 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// `FOLDBACK=off`, an unknown MPI, or a call before MPI_Init.
+    /// `FOLDBACK=off`, an unknown MPI, a call before MPI_Init, or ranks that are not set alike.
     Off = "foldback is off",
     /// The group's set-up failed, or cannot be had here. The log says why.
     NoGroup = "no group",

@@ -1,4 +1,5 @@
-//! The first exchange: every rank says who and where it is, and all draw the same conclusions.
+//! The first exchange: every rank says who and where it is, and all draw the same conclusions. The roll call has
+//! found before that they are of one version, and set alike.
 
 use std::net::Ipv4Addr;
 
@@ -6,18 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::trouble::{NoGroup, Trouble};
 use super::{hosts, troubles};
-use crate::agent::Versions;
 use crate::bindings::FB_MAX_MEMBERS;
-use crate::config::{Config, Network, Shared};
+use crate::config::{Config, Network};
 use crate::topology::Layout;
 
-/// What a rank says in the first exchange: who and where it is, and how it is set.
+/// What a rank says in the first exchange: who and where it is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hello {
-    release: String,
-    versions: Versions,
-    little_endian: bool,
-    shared: Option<Shared>,
     /// Why this rank cannot take part.
     trouble: Option<Trouble>,
     pub host: String,
@@ -31,26 +27,17 @@ pub struct Hello {
 
 impl Hello {
     /// What this rank says.
-    pub fn new(config: &Result<Config, String>) -> Self {
+    pub fn new(config: &Config) -> Self {
         let mut token = [0; 8];
         let random = std::fs::File::open("/dev/urandom")
             .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut token));
-        let wanted = config.as_ref().map_or(&[][..], |config| &config.networks);
         Self {
-            release: env!("CARGO_PKG_VERSION").into(),
-            versions: Versions::CURRENT,
-            little_endian: cfg!(target_endian = "little"),
-            shared: config.as_ref().ok().map(|config| config.shared.clone()),
-            trouble: config
-                .as_ref()
-                .err()
-                .map(|why| Trouble::Settings(why.clone()))
-                .or(random.err().map(|error| Trouble::Random(error.to_string()))),
+            trouble: random.err().map(|error| Trouble::Random(error.to_string())),
             host: hosts::host_id(),
-            addresses: hosts::addresses(wanted),
+            addresses: hosts::addresses(&config.networks),
             uid: nix::unistd::geteuid().as_raw(),
             token: u64::from_ne_bytes(token),
-            counts: config.as_ref().is_ok_and(Config::counts),
+            counts: config.counts(),
         }
     }
 }
@@ -58,22 +45,6 @@ impl Hello {
 /// What all ranks conclude from all hellos: the members' addresses, or why there is no group.
 pub fn agree(hellos: &[Hello], layout: &Layout) -> Result<Vec<Ipv4Addr>, NoGroup> {
     troubles(layout, hellos.iter().map(|hello| &hello.trouble))?;
-    let first = &hellos[0];
-    for (rank, hello) in hellos.iter().enumerate() {
-        let differs = |what| Err(NoGroup::Differs { rank, what });
-        if hello.release != first.release || hello.versions != first.versions {
-            return differs("version of foldback");
-        }
-        if hello.little_endian != first.little_endian {
-            return differs("byte order");
-        }
-        if hello.shared != first.shared {
-            return differs(
-                "foldback configuration (FOLDBACK_MAX_BYTES, FOLDBACK_SETUP_CALLS, FOLDBACK_WINDOW, \
-                 FOLDBACK_ALGORITHM, FOLDBACK_ROUTE, FOLDBACK_SUM, FOLDBACK_QUANTIZE, FOLDBACK_MULTICAST, FOLDBACK_PROFILE, or FOLDBACK_HOOK=none)",
-            );
-        }
-    }
     if layout.hosts.len() < 2 {
         return Err(NoGroup::OneHost);
     }

@@ -11,8 +11,8 @@
 //!
 //! Whatever goes wrong anywhere, all ranks hear of it in the next exchange, and all leave the
 //! communicator to MPI. The one failure that cannot be told is a rank that does not take part:
-//! foldback is not loaded there. So there is a roll call first, once, when MPI starts: if a rank does not
-//! answer, the job ends, with a message.
+//! foldback is not loaded there. So there is a roll call first, once, when MPI starts ([`roll_call()`]): if a rank
+//! does not answer, the job ends, with a message.
 
 pub mod agent;
 pub mod exchange;
@@ -21,10 +21,10 @@ pub mod hosts;
 mod meet;
 mod member;
 mod offer;
+mod roll_call;
 mod trouble;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -40,11 +40,12 @@ use crate::topology::{Layout, Place};
 use crate::wire::socket::SocketPool;
 use crate::wire::{Algorithm, Identity, window_for};
 use agent::AgentAccess;
-use exchange::{Failure, exchange};
+use exchange::exchange;
 use hello::{Hello, agree, elsewhere};
 use member::{Greeting, go_to_work, listen, try_out};
 use offer::{Offer, no_programs};
 
+pub use roll_call::roll_call;
 pub use trouble::NoGroup;
 use trouble::Trouble;
 
@@ -92,31 +93,6 @@ struct Outcome {
     overheard: bool,
 }
 
-/// Makes sure that every rank of `comm` has foldback; ends the job if some do not answer in time. Returns what each
-/// says.
-///
-/// # Errors
-/// What MPI says.
-pub fn roll_call<T: Serialize + serde::de::DeserializeOwned>(
-    mpi: &Mpi,
-    comm: Handle,
-    mine: &T,
-    patience: Duration,
-) -> Result<Vec<T>, NoGroup> {
-    match exchange(mpi, comm, mine, Some(patience), &mut || ()) {
-        Ok(all) => Ok(all),
-        Err(Failure::Silence) => {
-            log::error!(
-                "some ranks did not answer within {} s. Is LD_PRELOAD exported to every host? \
-                 (mpirun -x LD_PRELOAD, mpiexec -genv, or `foldback run`)",
-                patience.as_secs()
-            );
-            mpi.abort(comm)
-        }
-        Err(failure) => Err(NoGroup::Untold(failure)),
-    }
-}
-
 /// Sets a group up for `comm`, whose frames are carried by `transport`. Collective.
 ///
 /// # Errors
@@ -126,7 +102,7 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
     let defaults = Config::default();
     let config = context.config.as_ref().unwrap_or(&defaults);
 
-    let hellos = tell(mpi, comm, &Hello::new(context.config), &mut || ())?;
+    let hellos = tell(mpi, comm, &Hello::new(config), &mut || ())?;
     let layout = Layout::new(hellos.iter().map(|hello| hello.host.as_str()));
     let members = agree(&hellos, &layout)?;
     let (me, place) = layout.place(rank).ok_or(NoGroup::Nowhere)?;

@@ -20,6 +20,8 @@ pub enum NoGroup {
         /// The name of what differs.
         what: &'static str,
     },
+    /// Settings differ between ranks, or make no sense on one.
+    Settings(String),
     /// Ranks of one host belong to different users.
     Users,
     /// A host has no address that the others could reach.
@@ -43,8 +45,6 @@ pub enum NoGroup {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trouble {
-    /// A setting is wrong.
-    Settings(String),
     /// The system has no random numbers.
     Random(String),
     /// There is no agent, or it refuses.
@@ -92,6 +92,7 @@ impl fmt::Display for NoGroup {
             Self::OneHost => f.write_str("all ranks are on one host"),
             Self::TooManyHosts(hosts) => write!(f, "{hosts} hosts; at most {FB_MAX_MEMBERS} fold"),
             Self::Differs { rank, what } => write!(f, "rank {rank} has another {what} than rank 0"),
+            Self::Settings(why) => f.write_str(why),
             Self::Users => f.write_str("ranks of one host belong to different users"),
             Self::NoAddress => {
                 f.write_str("a host has no usable IPv4 address, in FOLDBACK_NET if that is set")
@@ -113,9 +114,7 @@ impl fmt::Display for NoGroup {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Settings(why) | Self::Random(why) | Self::Agent(why) | Self::Group(why) => {
-                f.write_str(why)
-            }
+            Self::Random(why) | Self::Agent(why) | Self::Group(why) => f.write_str(why),
             Self::SharedMemory(why) => write!(f, "shared memory: {why}"),
             Self::Silence { missing, seconds, hook, interface, port } => {
                 let missing = match missing {
@@ -143,7 +142,7 @@ mod tests {
         let silence =
             Trouble::Silence { missing: Missing::Fold, seconds: 5, hook, interface, port: 7 };
         for trouble in [
-            Trouble::Settings("FOLDBACK_WINDOW=x".into()),
+            Trouble::Random("no such device".into()),
             Trouble::SharedMemory("no room".into()),
             silence,
             Trouble::WrongFold,

@@ -303,23 +303,6 @@ fn settings_that_nobody_reads_are_told_once_with_host_and_rank() {
     outcome.assert_folded(&["Allreduce"]);
 }
 
-/// What one rank has to say at set-up, however long, reaches all.
-#[test]
-fn one_ranks_long_nonsense_is_told_and_the_job_goes_on() {
-    let _turn = turn();
-    let program = program(Mpi::Open, "histogram");
-    let script = "[ \"$(hostname)\" = h1 ] && export FOLDBACK_NET=\"$0\"; exec \"$@\"";
-    let nonsense = "x".repeat(5000);
-    let outcome = Job::new(Mpi::Open, 2)
-        .run_path(Path::new("/bin/sh"), &["-c", script, &nonsense, program.to_str().unwrap()]);
-    outcome.assert_prints("histogram: OK");
-    let why = outcome.stats["no_group"].as_str().unwrap_or_default();
-    let want = format!(
-        "rank 1 (host 1): FOLDBACK_NET={nonsense}: ADDRESS/LENGTH, or several with commas between"
-    );
-    assert_eq!(why, want, "{}", outcome.stderr);
-}
-
 #[test]
 fn jobs_that_may_lose_ranks_are_left_to_mpi() {
     let _turn = turn();

@@ -147,21 +147,3 @@ fn what_nobody_asked_for_is_tried_in_vain_once() {
     assert_eq!(left(other, in_vain), 0, "{}", outcome.stderr);
     assert!(left(other, no_agent) > 0, "{}", outcome.stderr);
 }
-
-/// What one host has to do by sockets, all have.
-#[test]
-fn all_ranks_are_of_one_mind() {
-    let _turn = turn();
-    let hook = "test $(hostname) = h0 || export FOLDBACK_HOOK=tc; exec \"$0\"";
-    let program = crate::harness::program(Mpi::Open, "histogram");
-    let outcome = Job::new(Mpi::Open, 2)
-        .env("FOLDBACK_HOOK", "none")
-        .run_path("/bin/sh".as_ref(), &["-c", hook, program.to_str().expect("a plain path")]);
-    outcome.assert_prints("histogram: OK");
-    assert_eq!(outcome.calls("Allreduce", "fold"), 0, "{:#}", outcome.stats);
-    assert!(
-        outcome.stderr.contains("rank 1 has another foldback configuration"),
-        "{}",
-        outcome.stderr
-    );
-}
