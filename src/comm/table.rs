@@ -5,6 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 
+use log::Level;
+
 use super::family::Families;
 use super::retired::Retired;
 use super::{Communicator, Folding};
@@ -171,11 +173,23 @@ impl Communicators {
             Ok(folding) => Some(folding),
             Err(why) => {
                 if context.mpi.rank(comm) == 0 {
-                    log::info!("a communicator is left to MPI: {why}");
+                    log::log!(
+                        self.level_of(context.mpi, &why),
+                        "a communicator is left to MPI: {why}"
+                    );
                 }
                 None
             }
         }
+    }
+
+    /// How loud to say why a communicator has no group: once, if MPI_COMM_WORLD has one, for nobody has heard why then.
+    /// Ranks of one host need none.
+    fn level_of(&self, mpi: &Mpi, why: &NoGroup) -> Level {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        let world = self.get(mpi.abi.comm_world);
+        let is_news = *why != NoGroup::OneHost && world.is_some_and(|w| w.accepted().is_ok());
+        if is_news && !TOLD.swap(true, Ordering::Relaxed) { Level::Warn } else { Level::Info }
     }
 
     /// Sets a group up, whose frames are carried by `transport`. Collective.

@@ -61,7 +61,7 @@ fn by_agent(
         chunk_bytes: identity.chunk_bytes,
         multicast: identity.multicast,
     };
-    let group = client.create_group(&spec).map_err(|error| Trouble::Agent(error.to_string()))?;
+    let group = client.create_group(&spec).map_err(Trouble::of_agent)?;
     let made = || -> std::io::Result<_> {
         let memory = Mapped::new(&group.cells, window, group.cell_bytes)?;
         let sockets = context.sockets.sockets(members, usize::from(identity.me), group.port)?;

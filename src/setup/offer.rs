@@ -76,7 +76,7 @@ impl Offer {
                 {
                     offer.no_programs = Some(why);
                 }
-                Err(why) => offer.trouble = Some(Trouble::Agent(why)),
+                Err(why) => offer.trouble = Some(Trouble::of_agent(why)),
             }
         }
         if locals > 1 {

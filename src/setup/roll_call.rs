@@ -1,6 +1,9 @@
 //! The roll call, when MPI starts: every rank says which foldback it has, and how that is set. Whatever a rank does later
 //! without asking the others depends on it, so that ranks which are not alike leave everything to the real MPI.
 
+use std::sync::OnceLock;
+
+use nix::unistd::{Uid, geteuid};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +13,14 @@ use crate::agent::Versions;
 use crate::config::{Config, Given, settings};
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
+
+/// The user of this process when MPI started: its agent and its groups are of this user.
+static USER: OnceLock<Uid> = OnceLock::new();
+
+/// The user of this process when MPI started, if it is another now.
+pub fn former_user() -> Option<Uid> {
+    USER.get().copied().filter(|user| *user != geteuid())
+}
 
 /// What a rank answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -46,6 +57,7 @@ pub fn roll_call<T: Serialize + DeserializeOwned>(
     config: &Result<Config, String>,
     more: T,
 ) -> Result<Vec<T>, NoGroup> {
+    USER.get_or_init(geteuid);
     let defaults = Config::default();
     let patience = config.as_ref().unwrap_or(&defaults).setup_timeout;
     match exchange(mpi, comm, &Answer::new(config, more), Some(patience), &mut || ()) {

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::exchange::Failure;
+use super::roll_call::former_user;
 use crate::bindings::FB_MAX_MEMBERS;
 
 /// Why a communicator has no group: the same on all ranks.
@@ -80,6 +81,16 @@ pub enum Missing {
 }
 
 impl Trouble {
+    /// The agent refuses something, for which a new user of this process may be the cause.
+    pub fn of_agent(why: impl fmt::Display) -> Self {
+        let changed = former_user().map(|user| {
+            format!(
+                "; this process has changed its user from {user} since MPI_Init (setuid, seteuid)"
+            )
+        });
+        Self::Agent(format!("{why}{}", changed.unwrap_or_default()))
+    }
+
     /// Hosts hear each other, but a first fold, of whole chunks, does not come back.
     pub fn is_no_fold(&self) -> bool {
         matches!(self, Self::Silence { missing: Missing::Fold, .. })

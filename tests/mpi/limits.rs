@@ -124,3 +124,17 @@ fn agents_may_have_no_group_left() {
     served.await_no_groups();
     job().run("histogram", &[]).assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
 }
+
+/// A rank that becomes another user may have no group made any more, and says so once.
+#[test]
+fn another_user_has_no_new_groups_and_hears_why() {
+    let _turn = turn();
+    let outcome = Job::new(Mpi::Open, 2).run("setuid", &[]);
+    outcome.assert_prints("setuid: OK");
+    outcome.assert_folded(&["Allreduce"]);
+    let warned = outcome.stderr.lines().filter(|line| line.contains(" WARN "));
+    let warned: Vec<_> = warned.filter(|line| line.contains(" h0 rank 0 ")).collect();
+    let why = "this process has changed its user from 0 since MPI_Init (setuid, seteuid)";
+    assert!(warned.len() == 1 && warned[0].ends_with(why), "{}", outcome.stderr);
+    assert!(warned[0].contains("a communicator is left to MPI: rank 0 (host 0): "), "{warned:?}");
+}
