@@ -238,7 +238,7 @@ pub struct CallLine {
     pub datatype: Option<String>,
     /// The op of reductions.
     pub op: Option<String>,
-    /// Bytes of a call, at most; more than half as many.
+    /// Bytes of a call, at most; more than half as many. 0 where calls of bytes are told apart no more.
     pub up_to_bytes: u64,
     /// Calls, over all ranks.
     pub calls: u64,
@@ -247,6 +247,11 @@ pub struct CallLine {
 }
 
 impl CallLine {
+    /// Whether its calls are of various datatypes, ops and sizes, beyond the kinds that are told apart.
+    pub fn is_of_many_kinds(&self) -> bool {
+        self.up_to_bytes == 0 && self.bytes > 0
+    }
+
     /// Whether calls of both are of one kind.
     pub fn is_like(&self, other: &Self) -> bool {
         let kind = |line: &Self| (line.collective, line.form, line.up_to_bytes);
@@ -302,6 +307,7 @@ mod tests {
         assert!(lines.len() < SLOTS);
         assert_eq!(lines.iter().map(|line| line.calls).sum::<u64>(), 7 + 78 * 40);
         let rest: Vec<_> = lines.iter().filter(|line| line.datatype.is_none()).collect();
-        assert_eq!(rest.len(), 1);
+        assert!(rest.len() == 1 && rest[0].is_of_many_kinds());
+        assert!(lines.iter().all(|line| line.datatype.is_none() || !line.is_of_many_kinds()));
     }
 }

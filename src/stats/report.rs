@@ -53,7 +53,9 @@ impl Job {
             if let Some(datatype) = &line.datatype {
                 let _ = write!(kind, " of {datatype}");
             }
-            if line.bytes > 0 {
+            if line.is_of_many_kinds() {
+                kind += " of various types and sizes";
+            } else if line.bytes > 0 {
                 let _ = write!(kind, ", {}", line.size());
             }
             if let Some(reason) = &line.reason {
@@ -145,6 +147,9 @@ impl CallLine {
     fn size(&self) -> String {
         if self.bytes == 0 {
             return "–".into();
+        }
+        if self.is_of_many_kinds() {
+            return "various".into();
         }
         if self.calls * self.up_to_bytes == self.bytes {
             return bytes(self.up_to_bytes);
@@ -252,6 +257,23 @@ mod tests {
              Allreduce of MPI_DOUBLE, 8 B, datatype (441); \
              Allreduce of MPI_DOUBLE, up to 1 KiB, too large (9); others (15)"
         );
+    }
+
+    #[test]
+    fn calls_that_are_told_apart_no_more_are_said_to_be_of_various_sizes() {
+        let rest = CallLine {
+            datatype: None,
+            op: None,
+            bytes: 1_428,
+            ..line(Some("too large"), Form::Blocking, 0, 714)
+        };
+        let job = job(vec![rest]);
+        assert_eq!(
+            job.line(),
+            "foldback: folded 0 of 714 collective calls; \
+             714 left to MPI: Allreduce of various types and sizes, too large"
+        );
+        assert!(job.tables().contains("various"));
     }
 
     #[test]
