@@ -218,7 +218,11 @@ fn interfaces() -> Vec<Finding> {
 
 fn library() -> Finding {
     match library::find() {
-        Ok(path) => ok(path.display().to_string()),
+        Ok(path) => {
+            let advice = "a program that is built with AddressSanitizer needs \
+                          ASAN_OPTIONS=verify_asan_link_order=0, which `foldback run` sets";
+            Finding { advice: Some(advice.into()), ..ok(path.display().to_string()) }
+        }
         Err(error) => no(error.to_string(), "`make install` installs both"),
     }
 }

@@ -317,10 +317,15 @@ fn jobs_that_may_lose_ranks_are_left_to_mpi() {
 #[test]
 fn either_launcher_gets_the_library_to_the_ranks() {
     let _turn = turn();
-    for (mpi, launcher) in [(Mpi::Open, "mpirun.openmpi"), (Mpi::Mpich, "mpiexec.hydra")] {
+    // An option of the user's preloads something, too.
+    for (mpi, launcher, preloads) in [
+        (Mpi::Open, "mpirun.openmpi", ["-x", "LD_PRELOAD=libm.so.6"].as_slice()),
+        (Mpi::Mpich, "mpiexec.hydra", &["-genv", "LD_PRELOAD", "libm.so.6"]),
+    ] {
         let stats = Scratch::new("run.json");
         let mut command = command(FOLDBACK);
-        command.args(["run", "--", launcher, "-n", "2"]).arg(program(mpi, "histogram"));
+        command.args(["run", "--", launcher]).args(preloads);
+        command.args(["-n", "2"]).arg(program(mpi, "histogram"));
         command.env("FOLDBACK_LIB", library()).env("FOLDBACK_STATS", stats.path());
         for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
             command.env(name, "1");
