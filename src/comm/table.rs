@@ -188,7 +188,7 @@ impl Communicators {
     fn level_of(&self, mpi: &Mpi, why: &NoGroup) -> Level {
         static TOLD: AtomicBool = AtomicBool::new(false);
         let world = self.get(mpi.abi.comm_world);
-        let is_news = *why != NoGroup::OneHost && world.is_some_and(|w| w.accepted().is_ok());
+        let is_news = !why.is_usual() && world.is_some_and(|w| w.accepted().is_ok());
         if is_news && !TOLD.swap(true, Ordering::Relaxed) { Level::Warn } else { Level::Info }
     }
 

@@ -216,6 +216,33 @@ pub(crate) fn fault_tolerance(variable: impl Fn(&str) -> Option<String>) -> Opti
         .find(|name| variable(name).is_some_and(on))
 }
 
+/// The tasks that a launcher announces to each of those it starts, whatever MPI makes of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Announced {
+    /// The variable that tells it.
+    pub variable: &'static str,
+    pub tasks: usize,
+    /// This process is the first of them.
+    pub is_first: bool,
+}
+
+/// Several tasks, of which this process is one, if its launcher announces such: srun (for a step, not a whole allocation),
+/// mpirun of Open MPI, hydra and other launchers that speak PMI, flux.
+pub(crate) fn announced(variable: impl Fn(&str) -> Option<String>) -> Option<Announced> {
+    let number = |name| variable(name)?.parse::<usize>().ok();
+    [
+        ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+        ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+        ("PMI_SIZE", "PMI_RANK"),
+        ("FLUX_JOB_SIZE", "FLUX_TASK_RANK"),
+    ]
+    .into_iter()
+    .find_map(|(variable, rank)| {
+        let tasks = number(variable).filter(|tasks| *tasks > 1)?;
+        Some(Announced { variable, tasks, is_first: number(rank) == Some(0) })
+    })
+}
+
 /// Limits as `FOLDBACK_MAX_BYTES` has them.
 pub(crate) fn max_bytes(text: &str) -> Option<[usize; COLLECTIVES]> {
     if let Ok(bytes) = text.parse() {
@@ -280,6 +307,20 @@ mod tests {
         assert_eq!(asks("true"), Some("OMPI_MCA_mpi_ft_enable"));
         assert_eq!(asks("0"), None);
         assert_eq!(fault_tolerance(|_| None), None);
+    }
+
+    #[test]
+    fn launchers_announce_several_tasks() {
+        let of = |set: &[(&str, &str)]| {
+            let value = |name: &str| set.iter().find(|(other, _)| *other == name);
+            announced(|name| value(name).map(|(_, value)| (*value).to_owned()))
+        };
+        let some = |variable, tasks, is_first| Some(Announced { variable, tasks, is_first });
+        let slurm = [("SLURM_NTASKS", "8"), ("SLURM_STEP_NUM_TASKS", "4"), ("SLURM_PROCID", "0")];
+        assert_eq!(of(&slurm), some("SLURM_STEP_NUM_TASKS", 4, true));
+        assert_eq!(of(&[("PMI_SIZE", "2"), ("PMI_RANK", "1")]), some("PMI_SIZE", 2, false));
+        assert_eq!(of(&[("PMI_SIZE", "1"), ("PMI_RANK", "0")]), None);
+        assert_eq!(of(&[("SLURM_NTASKS", "8")]), None, "a script of an allocation");
     }
 
     #[test]

@@ -63,8 +63,7 @@ impl Process {
                 }
                 Err(why) => {
                     if rank == 0 {
-                        // Nothing is wrong with a job on one host.
-                        let level = if why == NoGroup::OneHost { Level::Info } else { Level::Warn };
+                        let level = if why.is_usual() { Level::Info } else { Level::Warn };
                         log::log!(level, "MPI_COMM_WORLD is left to MPI: {why}");
                     }
                     (Communicator::new(place, Some(Reason::NoGroup), None), Some(why))

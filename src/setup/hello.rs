@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::trouble::{NoGroup, Trouble};
 use super::{hosts, troubles};
 use crate::bindings::FB_MAX_MEMBERS;
-use crate::config::{Config, Network};
+use crate::config::{Config, Network, announced};
 use crate::topology::Layout;
 
 /// What a rank says in the first exchange: who and where it is.
@@ -45,6 +45,9 @@ impl Hello {
 /// What all ranks conclude from all hellos: the members' addresses, or why there is no group.
 pub fn agree(hellos: &[Hello], layout: &Layout) -> Result<Vec<Ipv4Addr>, NoGroup> {
     troubles(layout, hellos.iter().map(|hello| &hello.trouble))?;
+    if hellos.len() == 1 {
+        return Err(NoGroup::OneRank(announced(|name| std::env::var(name).ok())));
+    }
     if layout.hosts.len() < 2 {
         return Err(NoGroup::OneHost);
     }

@@ -7,12 +7,15 @@ use serde::{Deserialize, Serialize};
 use super::exchange::Failure;
 use super::roll_call::former_user;
 use crate::bindings::FB_MAX_MEMBERS;
+use crate::config::Announced;
 
 /// Why a communicator has no group: the same on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoGroup {
     /// All ranks are on one host: nothing is wrong.
     OneHost,
+    /// The job has one rank; whose launcher has announced several tasks, if it has.
+    OneRank(Option<Announced>),
     /// There are so many hosts, more than a group can have.
     TooManyHosts(usize),
     /// A rank is not as rank 0 is, in what all must have alike.
@@ -40,6 +43,17 @@ pub enum NoGroup {
         host: usize,
         trouble: Trouble,
     },
+}
+
+impl NoGroup {
+    /// Whether nothing is wrong with a job whose MPI_COMM_WORLD has no group for this reason, or another process tells.
+    pub fn is_usual(&self) -> bool {
+        match self {
+            Self::OneHost => true,
+            Self::OneRank(announced) => announced.is_none_or(|announced| !announced.is_first),
+            _ => false,
+        }
+    }
 }
 
 /// What keeps one rank from taking part. It tells all others, so it travels; texts are for people.
@@ -101,6 +115,12 @@ impl fmt::Display for NoGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OneHost => f.write_str("all ranks are on one host"),
+            Self::OneRank(None) => f.write_str("there is one rank"),
+            Self::OneRank(Some(Announced { variable, tasks, .. })) => write!(
+                f,
+                "there is one rank, though {variable}={tasks}: the launcher has started no MPI job (srun takes \
+                 --mpi, as in --mpi=pmix; or take the MPI's own launcher)"
+            ),
             Self::TooManyHosts(hosts) => write!(f, "{hosts} hosts; at most {FB_MAX_MEMBERS} fold"),
             Self::Differs { rank, what } => write!(f, "rank {rank} has another {what} than rank 0"),
             Self::Settings(why) => f.write_str(why),

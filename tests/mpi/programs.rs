@@ -303,6 +303,24 @@ fn settings_that_nobody_reads_are_told_once_with_host_and_rank() {
     outcome.assert_folded(&["Allreduce"]);
 }
 
+/// As srun does without `--mpi`: each task is a job of its own.
+#[test]
+fn tasks_that_are_no_ranks_of_one_job_are_told() {
+    let _turn = turn();
+    for (rank, is_told) in [("0", true), ("1", false)] {
+        let mut task = command(program(Mpi::Open, "histogram").to_str().expect("a plain path"));
+        task.env("LD_PRELOAD", library()).env("FOLDBACK_REPORT", "line");
+        task.env("SLURM_STEP_NUM_TASKS", "2").env("SLURM_PROCID", rank);
+        let (stdout, stderr) = succeed(&mut task, HANG);
+        assert!(stdout.contains("histogram: OK"), "{stdout}");
+        let why =
+            "MPI_COMM_WORLD is left to MPI: there is one rank, though SLURM_STEP_NUM_TASKS=2: ";
+        let lines: Vec<_> = stderr.lines().filter(|line| line.contains(why)).collect();
+        assert_eq!(lines.iter().any(|line| line.contains(" WARN ")), is_told, "{stderr}");
+        assert!(lines.last().is_some_and(|line| line.starts_with("foldback: folded 0 of ")));
+    }
+}
+
 #[test]
 fn jobs_that_may_lose_ranks_are_left_to_mpi() {
     let _turn = turn();
