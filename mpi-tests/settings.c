@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * For ranks whose settings of foldback differ: sums in every form, on communicators of every
- * making, in which every rank must come to its end with the right answer, and foldback must say
- * that it is not active.
+ * making. Every rank must end them with the right answer, and foldback must say that it is not
+ * active.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

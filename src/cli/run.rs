@@ -61,10 +61,10 @@ impl Launcher {
     /// The user's arguments, with such that set these variables on all ranks; and with the library in what the user's
     /// own options preload, which would replace ours.
     ///
-    /// Open MPI's `-x` counts for one program of several that `:` separates, so it is said for each, unless the user
-    /// sets the variable; hydra's `-genv` counts for all. srun hands its own environment on, but would load
-    /// what is preloaded itself, so that this alone is said; a list of its variables cannot have commas in its values.
-    /// flux has subcommands, whose options these are, and goes by the last one.
+    /// Open MPI's `-x` counts for one program of several that `:` separates. So it is said for each, unless the user
+    /// sets the variable. Hydra's `-genv` counts for all. srun hands its own environment on, but would load the library
+    /// itself: its `--export` names the library alone. A value in that list cannot have commas. flux has
+    /// subcommands, whose options these are, and goes by the last one.
     fn arguments(
         self,
         variables: &[(OsString, OsString)],
@@ -152,7 +152,7 @@ impl Launcher {
     }
 }
 
-/// How many of flux' arguments come before ours: its subcommand, and all rules of the user's, which may unset anything.
+/// The number of flux' arguments that come before ours: its subcommand, and the user's rules, which may unset anything.
 fn behind_rules(options: &[OsString]) -> usize {
     let is_rule = |option: &OsString| option.as_bytes().starts_with(b"--env");
     let last = options.iter().rposition(is_rule);
@@ -169,7 +169,7 @@ fn pair(before: &str, name: &OsStr, value: &OsStr) -> OsString {
     [OsStr::new(before), name, OsStr::new("="), value].into_iter().collect()
 }
 
-/// What is to be preloaded, with what the user preloads behind it.
+/// The libraries to preload: ours, and the user's behind them.
 fn preloading(variables: &[(OsString, OsString)], users: Option<&OsStr>) -> OsString {
     let ours = variables.iter().find(|(name, _)| name == PRELOAD);
     let mut all = ours.map(|(_, value)| value.clone()).unwrap_or_default();

@@ -52,7 +52,7 @@ pub(crate) struct Config {
     pub enabled: bool,
     /// What all ranks must agree on.
     pub shared: Shared,
-    /// What of it the environment has.
+    /// The part of it that the environment has.
     pub given: Given,
     /// Where the statistics go: `-` is standard output. `FOLDBACK_STATS`.
     pub stats: Option<String>,
@@ -226,8 +226,8 @@ pub(crate) struct Announced {
     pub is_first: bool,
 }
 
-/// Several tasks, of which this process is one, if its launcher announces such: srun (for a step, not a whole allocation),
-/// mpirun of Open MPI, hydra and other launchers that speak PMI, flux.
+/// Several tasks, of which this process is one, if its launcher announces such. The launcher is srun (for a step, not
+/// a whole allocation), mpirun of Open MPI, flux, or one that speaks PMI, such as hydra.
 pub(crate) fn announced(variable: impl Fn(&str) -> Option<String>) -> Option<Announced> {
     let number = |name| variable(name)?.parse::<usize>().ok();
     [

@@ -108,8 +108,8 @@ pub(super) fn warn_of(process: &Process, call: &Call, reason: Reason) {
     );
 }
 
-/// Whether a call that is not folded for this reason has a sum that can be made here, by all of its ranks: those from
-/// outside MPI_COMM_WORLD answer no roll call, and may ask for other sums.
+/// Whether a call that is not folded for this reason has a sum that can be made here, by all of its ranks. Ranks from
+/// outside MPI_COMM_WORLD may ask for other sums: they answer another roll call.
 fn may_be_left(reason: Reason) -> bool {
     !matches!(
         reason,

@@ -1,5 +1,5 @@
-//! The roll call, when MPI starts: every rank says which foldback it has, and how that is set. Whatever a rank does later
-//! without asking the others depends on it, so that ranks which are not alike leave everything to the real MPI.
+//! The roll call, when MPI starts: every rank says which foldback it has, and how that is set. A rank goes by its settings
+//! before it asks the others. So ranks that are not set alike leave everything to the real MPI.
 
 use std::sync::OnceLock;
 
@@ -22,13 +22,13 @@ pub fn former_user() -> Option<Uid> {
     USER.get().copied().filter(|user| *user != geteuid())
 }
 
-/// What a rank answers.
+/// A rank's answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Answer<T> {
     release: String,
     versions: Versions,
     little_endian: bool,
-    /// What it is given of what must be alike; or which of its settings makes no sense.
+    /// The settings that must be alike, as far as it has any; or the one that makes no sense.
     settings: Result<Given, String>,
     /// What else the ranks want to know of each other.
     more: T,
@@ -77,7 +77,7 @@ pub fn roll_call<T: Serialize + DeserializeOwned>(
     }
 }
 
-/// What all ranks conclude from all answers.
+/// All ranks conclude the same from all answers: they may fold, or why not.
 fn agree<T>(answers: &[Answer<T>]) -> Result<(), NoGroup> {
     for (rank, answer) in answers.iter().enumerate() {
         let first = &answers[0];

@@ -15,7 +15,7 @@ fn of_one_rank(mpi: Mpi, name: &str, value: &str) -> Outcome {
     outcome
 }
 
-/// What is said of it, once.
+/// One warning says why.
 fn assert_told(outcome: &Outcome, why: &str) {
     let lines = outcome.stderr.lines().filter(|line| line.contains(" WARN "));
     let lines: Vec<_> = lines.collect();
