@@ -284,11 +284,11 @@ static void free_tasks(void)
 	n_tasks = 0;
 }
 
-static enum form choose_form(enum form chosen, bool large)
+static enum form choose_form(const struct call *call, enum form chosen)
 {
 	enum form actual = form == FORMS ? chosen : (enum form)form;
 
-	return issue_has(actual, large) ? actual : NONBLOCKING;
+	return issue_has(call->collective, actual, call->large) ? actual : NONBLOCKING;
 }
 
 /* What this rank does by itself between two steps. */
@@ -328,9 +328,8 @@ static void run_batch(uint64_t batch)
 		struct call call = call_choose(&limits, (uint64_t)seed, batch, (uint64_t)i, team);
 
 		job_context("seed %ld batch %llu step %d", seed, (unsigned long long)batch, i);
-		call.large =
-		    call.large && call.collective != BARRIER && issue_has(call.form, call.large);
-		call.form = choose_form(all_started ? NONBLOCKING : call.form, call.large);
+		call.large = call.large && issue_has(call.collective, call.form, true);
+		call.form = choose_form(&call, all_started ? NONBLOCKING : call.form);
 		if (random_below(&random, 8) == 0)
 			start_message(&call, (uint64_t)i, &random);
 		else if (is_real(&call) && deviation_call_break(&call))

@@ -370,7 +370,7 @@ int main(int argc, char **argv)
 		if ((only >= 0 && only != test) || left_out(test))
 			continue;
 		for (int form = 0; form < FORMS; form++)
-			for (int round = 0; round < rounds && issue_has(form, false); round++)
+			for (int round = 0; round < rounds && issue_has(ALLREDUCE, form, false); round++)
 				run(test, (enum form)form, round);
 		say("odd: test %d: %s: ok", test, tests[test].text);
 	}

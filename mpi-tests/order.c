@@ -159,7 +159,7 @@ static void run_all(const struct team *team, struct random *random)
 			try.form = NONBLOCKING;
 		/* Few: each has a group of its own. */
 		if (try.kind->waits_too && try.collective == ALLREDUCE &&
-		    (choice >> 32) % 64 == 0 && issue_has(PERSISTENT, false))
+		    (choice >> 32) % 64 == 0 && issue_has(ALLREDUCE, PERSISTENT, false))
 			try.form = PERSISTENT;
 		watch(PATIENCE, "%s of %s on %s", collectives[try.collective].name, try.kind->name,
 		      team->name);

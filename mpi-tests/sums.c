@@ -231,7 +231,7 @@ static void one(const struct team *teams, long number)
 		;
 	else if (choice >> 20 & 1)
 		call.form = NONBLOCKING;
-	else if ((choice >> 21) % 16 == 0 && issue_has(PERSISTENT, false) &&
+	else if ((choice >> 21) % 16 == 0 && issue_has(ALLREDUCE, PERSISTENT, false) &&
 		 call.collective == ALLREDUCE)
 		call.form = PERSISTENT;
 	if (call.form != BLOCKING && count * element * ranks > (size_t)waits)

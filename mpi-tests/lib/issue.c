@@ -5,17 +5,72 @@
 
 #include "persistent.h"
 
-#if MPI_VERSION >= 4 && !defined(OPEN_MPI)
-#define HAVE_LARGE 1
-#else
-#define HAVE_LARGE 0
-#endif
-
 enum { LARGE = FORMS };
 
-bool issue_has(enum form form, bool large)
+#if MPI_VERSION >= 4 && !defined(OPEN_MPI)
+static bool has_large(enum collective collective)
 {
-	return (form != PERSISTENT || HAVE_PERSISTENT) && (!large || HAVE_LARGE);
+	return collective != BARRIER;
+}
+#else
+/* An interposed library may have what the MPI lacks. */
+#define WEAK(Name, name, ...)                                                                      \
+	int MPI_##Name##_c(__VA_ARGS__) __attribute__((weak));                                     \
+	int MPI_I##name##_c(__VA_ARGS__, MPI_Request *) __attribute__((weak));                     \
+	int MPI_##Name##_init_c(__VA_ARGS__, MPI_Info, MPI_Request *) __attribute__((weak));
+
+#define SEND_TYPES const void *, MPI_Count, MPI_Datatype
+#define RECV_TYPES void *, MPI_Count, MPI_Datatype
+#define SEND_V_TYPES const void *, const MPI_Count *, const MPI_Aint *, MPI_Datatype
+#define RECV_V_TYPES void *, const MPI_Count *, const MPI_Aint *, MPI_Datatype
+#define REDUCED const void *, RECV_TYPES, MPI_Op
+
+WEAK(Allreduce, allreduce, REDUCED, MPI_Comm)
+WEAK(Reduce, reduce, REDUCED, int, MPI_Comm)
+WEAK(Bcast, bcast, RECV_TYPES, int, MPI_Comm)
+WEAK(Allgather, allgather, SEND_TYPES, RECV_TYPES, MPI_Comm)
+WEAK(Allgatherv, allgatherv, SEND_TYPES, RECV_V_TYPES, MPI_Comm)
+WEAK(Gather, gather, SEND_TYPES, RECV_TYPES, int, MPI_Comm)
+WEAK(Gatherv, gatherv, SEND_TYPES, RECV_V_TYPES, int, MPI_Comm)
+WEAK(Scatter, scatter, SEND_TYPES, RECV_TYPES, int, MPI_Comm)
+WEAK(Scatterv, scatterv, SEND_V_TYPES, RECV_TYPES, int, MPI_Comm)
+WEAK(Alltoall, alltoall, SEND_TYPES, RECV_TYPES, MPI_Comm)
+WEAK(Alltoallv, alltoallv, SEND_V_TYPES, RECV_V_TYPES, MPI_Comm)
+WEAK(Reduce_scatter, reduce_scatter, const void *, void *, const MPI_Count *, MPI_Datatype, MPI_Op,
+     MPI_Comm)
+WEAK(Reduce_scatter_block, reduce_scatter_block, REDUCED, MPI_Comm)
+WEAK(Scan, scan, REDUCED, MPI_Comm)
+WEAK(Exscan, exscan, REDUCED, MPI_Comm)
+
+#define THERE(Name) (MPI_##Name##_c && MPI_##Name##_init_c)
+
+static bool has_large(enum collective collective)
+{
+	const bool there[COLLECTIVES] = {
+	    [ALLREDUCE] = THERE(Allreduce),
+	    [REDUCE] = THERE(Reduce),
+	    [BCAST] = THERE(Bcast),
+	    [ALLGATHER] = THERE(Allgather),
+	    [ALLGATHERV] = THERE(Allgatherv),
+	    [GATHER] = THERE(Gather),
+	    [GATHERV] = THERE(Gatherv),
+	    [SCATTER] = THERE(Scatter),
+	    [SCATTERV] = THERE(Scatterv),
+	    [ALLTOALL] = THERE(Alltoall),
+	    [ALLTOALLV] = THERE(Alltoallv),
+	    [REDUCE_SCATTER] = THERE(Reduce_scatter),
+	    [REDUCE_SCATTER_BLOCK] = THERE(Reduce_scatter_block),
+	    [SCAN] = THERE(Scan),
+	    [EXSCAN] = THERE(Exscan),
+	};
+
+	return there[collective];
+}
+#endif
+
+bool issue_has(enum collective collective, enum form form, bool large)
+{
+	return (form != PERSISTENT || HAVE_PERSISTENT) && (!large || has_large(collective));
 }
 
 /* The cases of one collective whose arguments are ARGUMENTS(suffix of the arrays). */
@@ -33,7 +88,6 @@ bool issue_has(enum form form, bool large)
 #define PERSISTENT_CASE(Name, ARGUMENTS)
 #endif
 
-#if HAVE_LARGE
 #define LARGE_CASES(Name, name, ARGUMENTS)                                                         \
 	case LARGE + BLOCKING:                                                                     \
 		return MPI_##Name##_c(ARGUMENTS(_large));                                          \
@@ -41,9 +95,6 @@ bool issue_has(enum form form, bool large)
 		return MPI_I##name##_c(ARGUMENTS(_large), request);                                \
 	case LARGE + PERSISTENT:                                                                   \
 		return MPI_##Name##_init_c(ARGUMENTS(_large), MPI_INFO_NULL, request);
-#else
-#define LARGE_CASES(Name, name, ARGUMENTS)
-#endif
 
 #define ISSUE(Name, name, ARGUMENTS)                                                               \
 	switch ((int)form + (large ? LARGE : 0)) {                                                 \

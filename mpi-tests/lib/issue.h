@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Every collective in every form that the MPI at hand has. */
+/* Every collective in every form that there is: of the MPI at hand, or of what is interposed. */
 #ifndef ISSUE_H
 #define ISSUE_H
 
@@ -19,7 +19,8 @@ struct arguments {
 	MPI_Comm comm;
 };
 
-bool issue_has(enum form form, bool large);
+/* The same on all ranks, if what is interposed is. */
+bool issue_has(enum collective collective, enum form form, bool large);
 
 /* Makes the call. `request` is set but for BLOCKING; a PERSISTENT one is not started. */
 int issue(enum collective collective, enum form form, bool large, const struct arguments *arguments,

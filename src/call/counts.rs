@@ -3,8 +3,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::Call;
+use super::{Call, Collective};
 use crate::mpi::Mpi;
+use crate::mpi::pmpi::Pmpi;
 
 /// Arrays with an element for each rank: of `int`, or in the large forms of MPI_Count and MPI_Aint.
 #[derive(Clone, Copy)]
@@ -70,6 +71,19 @@ impl Counts {
 }
 
 impl Call {
+    /// How many ranks its arrays have an element for: all of the communicator; of the other group, on an
+    /// intercommunicator, if they bring what the array speaks of.
+    pub(crate) fn parts(&self, mpi: &Pmpi) -> usize {
+        let (mut between, mut size): (c_int, c_int) = (0, 0);
+        let others = self.collective == Collective::Allgatherv
+            // SAFETY: the program's communicator; one int is written.
+            && unsafe { (mpi.comm_test_inter)(self.comm, &raw mut between) == 0 && between != 0 };
+        let ask = if others { mpi.comm_remote_size } else { mpi.comm_size };
+        // SAFETY: the program's communicator; one int is written.
+        unsafe { ask(self.comm, &raw mut size) };
+        size.max(0) as usize
+    }
+
     /// Elements of all ranks, where each has its own count.
     ///
     /// # Safety
@@ -78,6 +92,6 @@ impl Call {
         let counts = self.recv.counts.filter(|counts| !counts.counts.is_null())?;
         // SAFETY: ranks of the communicator.
         let count = |rank| unsafe { u64::try_from(counts.count(rank)).unwrap_or(0) };
-        Some((0..mpi.size(self.comm)).map(count).sum())
+        Some((0..self.parts(&mpi.pmpi)).map(count).sum())
     }
 }

@@ -71,6 +71,7 @@ pmpi! {
     iprobe = c"PMPI_Iprobe"(c_int, c_int, Handle, *mut c_int, *mut c_void);
     comm_rank = c"PMPI_Comm_rank"(Handle, *mut c_int);
     comm_size = c"PMPI_Comm_size"(Handle, *mut c_int);
+    comm_remote_size = c"PMPI_Comm_remote_size"(Handle, *mut c_int);
     comm_test_inter = c"PMPI_Comm_test_inter"(Handle, *mut c_int);
     comm_group = c"PMPI_Comm_group"(Handle, Out);
     group_translate_ranks =

@@ -170,6 +170,16 @@ fn under_way(mpi: Mpi) {
     }
 }
 
+/// Every form between groups of unlike sizes: those that the MPI lacks (Open MPI: with large counts) are made of those
+/// that it has, also where foldback is off.
+fn across(mpi: Mpi) {
+    for switch in ["on", "off"] {
+        let outcome = Job::new(mpi, 3).env("FOLDBACK", switch).run("across", &[]);
+        // Large ones too, whatever the MPI has.
+        outcome.assert_prints("across: 792 calls ok, 324 large");
+    }
+}
+
 macro_rules! families {
     ($($name:ident: $mpi:ident;)*) => {
         $(
@@ -192,6 +202,10 @@ macro_rules! families {
                 odd(Mpi::$mpi);
                 of_different_lengths(Mpi::$mpi);
                 under_way(Mpi::$mpi);
+                // The others have all forms.
+                if matches!(Mpi::$mpi, Mpi::Open | Mpi::Open5) {
+                    across(Mpi::$mpi);
+                }
             }
         )*
     };

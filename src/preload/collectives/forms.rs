@@ -46,7 +46,7 @@ macro_rules! real {
 /// `$forms` says that it has a `count`. `$lower` is the name as it comes after "MPI_I".
 macro_rules! collective {
     (
-        $lower:ident = $name:ident ($($arg:ident: $type:ident),*), $comm:ident, $forms:tt, $call:expr
+        $lower:ident = $name:ident ($($arg:ident: $type:ident),*), $forms:tt, $call:expr
     ) => {
         mod $lower {
             pub mod plain {
@@ -73,7 +73,7 @@ macro_rules! collective {
             }
             fortran_collective!($lower ($($arg: $type),*), $call);
             collective!(@persistent $name ($($arg: $type),*), $call);
-            collective!(@large $forms $lower $name ($($arg: $type),*), $comm, $call);
+            collective!(@large $forms $lower $name ($($arg: $type),*), $call);
         }
     };
     (
@@ -109,11 +109,10 @@ macro_rules! collective {
     };
     (@large [] $($rest:tt)*) => {};
     (
-        @large [count] $lower:ident $name:ident ($($arg:ident: $type:ident),*), $comm:ident,
-        $call:expr
+        @large [count] $lower:ident $name:ident ($($arg:ident: $type:ident),*), $call:expr
     ) => {
         pub mod large {
-            use super::super::{ERR_COUNT, Narrow, Optional, keep_until_over, made, ranks, symbol};
+            use super::super::{Narrow, Optional, does_not_fit, keep_until_over, made, symbol};
             use super::super::large::*;
             use super::{persistent as plain_persistent, plain as plain_forms};
             use crate::call::{Call, Collective, Form, Side};
@@ -130,20 +129,20 @@ macro_rules! collective {
             function!(
                 blocking = concat!("MPI_", stringify!($name), "_c"), Blocking,
                 [$($arg: $type),*], std::ptr::null_mut(), $call,
-                narrow!(plain_forms::real::blocking, concat!("MPI_", stringify!($name)), $comm,
+                narrow!(plain_forms::real::blocking, concat!("MPI_", stringify!($name)), $call,
                     [$($arg: $type),*], [])
             );
             function!(
                 nonblocking = concat!("MPI_I", stringify!($lower), "_c"), Nonblocking,
                 [$($arg: $type,)* request: *mut u64], request, $call,
-                narrow!(plain_forms::real::nonblocking, concat!("MPI_I", stringify!($lower)), $comm,
+                narrow!(plain_forms::real::nonblocking, concat!("MPI_I", stringify!($lower)), $call,
                     [$($arg: $type),*], [request])
             );
             function!(
                 standard = concat!("MPI_", stringify!($name), "_init_c"), Persistent,
                 [$($arg: $type,)* info: Info, request: *mut u64], request, $call,
                 narrow!(plain_persistent::real::standard, concat!("MPI_", stringify!($name), "_init"),
-                    $comm, [$($arg: $type),*], [info, request])
+                    $call, [$($arg: $type),*], [info, request])
             );
         }
     };

@@ -10,7 +10,7 @@ mod fortran;
 #[macro_use]
 mod forms;
 
-use narrow::{ERR_COUNT, Narrow, keep_until_over, made, ranks};
+use narrow::{Narrow, does_not_fit, keep_until_over, made};
 
 use super::fortran::{Binding, Fortran, no_function, store};
 use super::symbol;
@@ -71,33 +71,33 @@ macro_rules! movement {
 
 collective!(allreduce = Allreduce(
     send: Buf, recv: MutBuf, count: Count, datatype: Type, op: Op, comm: Comm
-), comm, [count],
+), [count],
 reduction!(Allreduce, send, Side::new(recv, count, datatype), op, 0, comm));
 
 collective!(reduce = Reduce(
     send: Buf, recv: MutBuf, count: Count, datatype: Type, op: Op, root: Root, comm: Comm
-), comm, [count],
+), [count],
 reduction!(Reduce, send, Side::new(recv, count, datatype), op, root, comm));
 
 collective!(bcast = Bcast(
     data: MutBuf, count: Count, datatype: Type, root: Root, comm: Comm
-), comm, [count],
+), [count],
 movement!(Bcast, Side::NONE, Side::new(data, count, datatype), root, comm));
 
-collective!(barrier = Barrier(comm: Comm), comm, [],
+collective!(barrier = Barrier(comm: Comm), [],
 movement!(Barrier, Side::NONE, Side::NONE, 0, comm));
 
 collective!(allgather = Allgather(
     send: Buf, send_count: Count, send_type: Type,
     recv: MutBuf, recv_count: Count, recv_type: Type, comm: Comm
-), comm, [count],
+), [count],
 movement!(Allgather, Side::new(send, send_count, send_type),
     Side::new(recv, recv_count, recv_type), 0, comm));
 
 collective!(allgatherv = Allgatherv(
     send: Buf, send_count: Count, send_type: Type,
     recv: MutBuf, counts: Counts, displs: Displs, recv_type: Type, comm: Comm
-), comm, [count],
+), [count],
 movement!(Allgatherv, Side::new(send, send_count, send_type),
     Side::each(recv, crate::call::Counts { counts: counts.cast(), displs: displs.cast(), wide: WIDE }, recv_type),
     0, comm));
@@ -105,42 +105,42 @@ movement!(Allgatherv, Side::new(send, send_count, send_type),
 collective!(gather = Gather(
     send: Buf, send_count: Count, send_type: Type,
     recv: MutBuf, recv_count: Count, recv_type: Type, root: Root, comm: Comm
-), comm, [count],
+), [count],
 movement!(Gather, Side::new(send, send_count, send_type),
     Side::new(recv, recv_count, recv_type), root, comm));
 
 collective!(scatter = Scatter(
     send: Buf, send_count: Count, send_type: Type,
     recv: MutBuf, recv_count: Count, recv_type: Type, root: Root, comm: Comm
-), comm, [count],
+), [count],
 movement!(Scatter, Side::new(send, send_count, send_type),
     Side::new(recv, recv_count, recv_type), root, comm));
 
 collective!(reduce_scatter = Reduce_scatter(
     send: Buf, recv: MutBuf, counts: Counts, datatype: Type, op: Op, comm: Comm
-), comm, [count],
+), [count],
 reduction!(Reduce_scatter, send,
     Side::each(recv, crate::call::Counts { counts: counts.cast(), displs: std::ptr::null(), wide: WIDE }, datatype),
     op, 0, comm));
 
 collective!(reduce_scatter_block = Reduce_scatter_block(
     send: Buf, recv: MutBuf, count: Count, datatype: Type, op: Op, comm: Comm
-), comm, [count],
+), [count],
 reduction!(Reduce_scatter_block, send, Side::new(recv, count, datatype), op, 0, comm));
 
 collective!(scan = Scan(
     send: Buf, recv: MutBuf, count: Count, datatype: Type, op: Op, comm: Comm
-), comm, [count],
+), [count],
 reduction!(Scan, send, Side::new(recv, count, datatype), op, 0, comm));
 
 collective!(exscan = Exscan(
     send: Buf, recv: MutBuf, count: Count, datatype: Type, op: Op, comm: Comm
-), comm, [count],
+), [count],
 reduction!(Exscan, send, Side::new(recv, count, datatype), op, 0, comm));
 
 collective!(alltoall = Alltoall(
     send: Buf, send_count: Count, send_type: Type,
     recv: MutBuf, recv_count: Count, recv_type: Type, comm: Comm
-), comm, [count],
+), [count],
 movement!(Alltoall, Side::new(send, send_count, send_type),
     Side::new(recv, recv_count, recv_type), 0, comm));

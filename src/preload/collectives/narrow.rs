@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+use super::super::real;
 use crate::mpi::pmpi::Handle;
 use crate::process;
 
 /// What MPI_ERR_COUNT is in every MPI.
-pub const ERR_COUNT: c_int = 2;
+const ERR_COUNT: c_int = 2;
 
 /// An argument of a large form, as a plain one, for an MPI that has no large forms.
 pub trait Narrow {
@@ -17,8 +18,8 @@ pub trait Narrow {
     type Held;
     /// As it is passed.
     type Plain;
-    /// `None`: it does not fit. `ranks`: length of arrays.
-    fn narrow(self, ranks: usize) -> Option<Self::Held>;
+    /// `None`: it does not fit. `parts`: length of arrays.
+    fn narrow(self, parts: impl Fn() -> usize) -> Option<Self::Held>;
     fn pass(held: &Self::Held) -> Self::Plain;
     /// What must stay until the request is complete.
     fn keep(_: Self::Held) -> Option<Vec<c_int>> {
@@ -27,18 +28,22 @@ pub trait Narrow {
 }
 
 /// Keeps narrowed arrays until their request is complete: at the latest when there is another request of
-/// its name. So there are never more than there ever were requests at a time.
-pub fn keep_until_over(request: u64, arrays: Vec<Vec<c_int>>) {
+/// its name. So there are never more than there ever were requests at a time. Without a `request` they stay.
+pub fn keep_until_over(request: Option<u64>, arrays: Vec<Vec<c_int>>) {
     static KEPT: LazyLock<Mutex<HashMap<u64, Vec<Vec<c_int>>>>> = LazyLock::new(Mutex::default);
-    if !arrays.is_empty() {
-        KEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(request, arrays);
+    match request {
+        _ if arrays.is_empty() => {}
+        Some(request) => {
+            KEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(request, arrays);
+        }
+        None => std::mem::forget(arrays),
     }
 }
 
 impl Narrow for i64 {
     type Held = c_int;
     type Plain = c_int;
-    fn narrow(self, _: usize) -> Option<c_int> {
+    fn narrow(self, _: impl Fn() -> usize) -> Option<c_int> {
         c_int::try_from(self).ok()
     }
     fn pass(held: &c_int) -> c_int {
@@ -49,18 +54,22 @@ impl Narrow for i64 {
 macro_rules! narrow_array {
     ($($type:ty),*) => {$(
         impl Narrow for *const $type {
-            type Held = Vec<c_int>;
+            /// `None`: there is none, which the MPI refuses.
+            type Held = Option<Vec<c_int>>;
             type Plain = *const c_int;
-            fn narrow(self, ranks: usize) -> Option<Vec<c_int>> {
-                // SAFETY: the program's array, with an element for each rank.
-                let element = |rank| unsafe { *self.add(rank) };
-                (0..ranks).map(|rank| c_int::try_from(element(rank)).ok()).collect()
+            fn narrow(self, parts: impl Fn() -> usize) -> Option<Self::Held> {
+                if self.is_null() {
+                    return Some(None);
+                }
+                // SAFETY: the program's array, of that length.
+                let element = |part| unsafe { *self.add(part) };
+                (0..parts()).map(|part| c_int::try_from(element(part)).ok()).collect::<Option<_>>().map(Some)
             }
-            fn pass(held: &Vec<c_int>) -> *const c_int {
-                held.as_ptr()
+            fn pass(held: &Self::Held) -> *const c_int {
+                held.as_ref().map_or(std::ptr::null(), Vec::as_ptr)
             }
-            fn keep(held: Vec<c_int>) -> Option<Vec<c_int>> {
-                Some(held)
+            fn keep(held: Self::Held) -> Option<Vec<c_int>> {
+                held
             }
         }
     )*};
@@ -73,7 +82,7 @@ macro_rules! same_when_narrow {
         impl Narrow for $type {
             type Held = Self;
             type Plain = Self;
-            fn narrow(self, _: usize) -> Option<Self> {
+            fn narrow(self, _: impl Fn() -> usize) -> Option<Self> {
                 Some(self)
             }
             fn pass(held: &Self) -> Self {
@@ -85,18 +94,22 @@ macro_rules! same_when_narrow {
 
 same_when_narrow!(*const std::ffi::c_void, *mut std::ffi::c_void, c_int, Handle);
 
-/// Number of ranks, for arrays that have to be copied.
-pub fn ranks(comm: Handle) -> usize {
-    process::get().map_or(0, |process| process.mpi.size(comm))
-}
-
-/// The request that the real MPI has made.
+/// The request that the real MPI has made; `None` in a process that foldback leaves alone, where nobody has asked
+/// how the MPI writes requests.
 ///
 /// # Safety
 /// *Arguments* of the [program](crate::mpi).
-pub unsafe fn made(request: *const u64) -> u64 {
+pub unsafe fn made(request: *const u64) -> Option<u64> {
     // SAFETY: an argument of the program's: one request.
-    process::get().map_or(0, |process| unsafe { process.mpi.abi.request_at(request.cast(), 0) })
+    process::get().map(|process| unsafe { process.mpi.abi.request_at(request.cast(), 0) })
+}
+
+/// Refuses a count that the plain form cannot take.
+#[cold]
+pub fn does_not_fit(comm: Handle) -> c_int {
+    // SAFETY: the program's communicator.
+    unsafe { (real().comm_call_errhandler)(comm, ERR_COUNT) };
+    ERR_COUNT
 }
 
 macro_rules! missing {
@@ -108,9 +121,11 @@ macro_rules! missing {
 
 /// Passes a call of a large form on by the plain one, of an MPI that has no large forms.
 macro_rules! narrow {
-    ($real:expr, $name:expr, $comm:ident, [$($arg:ident: $type:ty),*], [$($extra:ident),*]) => {{
-        let ranks = ranks($comm);
-        $(let Some($arg) = <$type as Narrow>::narrow($arg, ranks) else { return ERR_COUNT };)*
+    ($real:expr, $name:expr, $call:expr, [$($arg:ident: $type:ty),*], [$($extra:ident),*]) => {{
+        let call = $call;
+        let parts = || call.parts(crate::preload::real());
+        let held = (|| Some(($(<$type as Narrow>::narrow($arg, parts)?,)*)))();
+        let Some(($($arg,)*)) = held else { return does_not_fit(call.comm) };
         let Some(real) = $real.get() else { missing!($name) };
         // SAFETY: passed on with the same meaning.
         let code = unsafe { real($(<$type as Narrow>::pass(&$arg),)* $($extra),*) };
