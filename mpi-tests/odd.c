@@ -35,7 +35,7 @@ static const struct option_spec options[] = {
  */
 static int out[2 * MOST * COUNT], in[2 * MOST * COUNT], want[2 * MOST * COUNT];
 static int counts[MOST], displs[MOST];
-static MPI_Datatype nothing, every_other, three, absolute_out, absolute_in;
+static MPI_Datatype nothing, huge, every_other, three, absolute_out, absolute_in;
 static bool is_root;
 static int root, last;
 
@@ -180,6 +180,16 @@ static void allgatherv_of_nothings(struct arguments *a)
 	}
 }
 
+/* The same, by no elements of 8 GiB, of which MPI_Type_size says MPI_UNDEFINED. */
+static void allgatherv_of_no_giants(struct arguments *a)
+{
+	allgatherv_of_one(a);
+	if (!is_root) {
+		a->send = out;
+		a->send_type = huge;
+	}
+}
+
 /* Only the last rank gets anything. */
 static void reduce_scatter_to_one(struct arguments *a)
 {
@@ -273,6 +283,7 @@ static const struct {
     {"Allgatherv of one rank's elements", ALLGATHERV, allgatherv_of_one, NULL},
     {"Allgatherv of elements without bytes at others", ALLGATHERV, allgatherv_of_nothings,
      "Open MPI"},
+    {"Allgatherv of no elements of 8 GiB at others", ALLGATHERV, allgatherv_of_no_giants, NULL},
     {"Reduce_scatter to one rank", REDUCE_SCATTER, reduce_scatter_to_one, NULL},
     {"Bcast of unlike types", BCAST, bcast_of_unlike_types, NULL},
     {"Bcast from and to MPI_BOTTOM", BCAST, bcast_at_the_bottom, NULL},
@@ -286,9 +297,13 @@ static const struct {
 static void make_types(void)
 {
 	int lengths[COUNT] = {1, 1, 1};
+	MPI_Datatype large;
 	MPI_Aint at[COUNT];
 
 	MPI_Type_contiguous(0, MPI_INT, &nothing);
+	MPI_Type_contiguous(1 << 20, MPI_LONG, &large);
+	MPI_Type_contiguous(1 << 10, large, &huge);
+	MPI_Type_free(&large);
 	MPI_Type_vector(COUNT, 1, 2, MPI_INT, &every_other);
 	MPI_Type_contiguous(COUNT, MPI_INT, &three);
 	for (int i = 0; i < COUNT; i++)
@@ -298,6 +313,7 @@ static void make_types(void)
 		MPI_Get_address(&in[i], &at[i]);
 	MPI_Type_create_hindexed(COUNT, lengths, at, MPI_INT, &absolute_in);
 	MPI_Type_commit(&nothing);
+	MPI_Type_commit(&huge);
 	MPI_Type_commit(&every_other);
 	MPI_Type_commit(&three);
 	MPI_Type_commit(&absolute_out);
@@ -370,7 +386,8 @@ int main(int argc, char **argv)
 		if ((only >= 0 && only != test) || left_out(test))
 			continue;
 		for (int form = 0; form < FORMS; form++)
-			for (int round = 0; round < rounds && issue_has(ALLREDUCE, form, false); round++)
+			for (int round = 0; round < rounds && issue_has(ALLREDUCE, form, false);
+			     round++)
 				run(test, (enum form)form, round);
 		say("odd: test %d: %s: ok", test, tests[test].text);
 	}

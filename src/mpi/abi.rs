@@ -165,13 +165,13 @@ impl Abi {
 
     /// Looks the datatypes up; to be called once MPI is initialised, since some sizes are the MPI's
     /// to tell. Types that it was built without (a size of 0, or an error) are left out.
-    pub fn learn_types(&self, pmpi: &Pmpi) {
+    pub fn learn_types(&self) {
         let known = |(number, row): (usize, &Row)| {
             let (handle, (class, written, signed, ..)) = (self.handle_of(row)?, *row);
             // Open MPI has an object of no size for each type that its Fortran compiler lacked. Others
             // are not asked without need: Intel's ends the job for a type that it does not have.
             let size = if written == 0 || self.family == Family::OpenMpi {
-                u8::try_from(super::type_size(pmpi, handle).filter(|size| *size > 0)?).ok()?
+                u8::try_from(super::type_size(handle).filter(|size| *size > 0)?).ok()?
             } else {
                 written
             };

@@ -46,11 +46,15 @@ pub struct Mpi {
     keyval: OnceLock<Option<c_int>>,
 }
 
-/// Size in bytes of a datatype; `None` if the MPI refuses it.
-pub(crate) fn type_size(pmpi: &Pmpi, datatype: Handle) -> Option<usize> {
-    let mut size: c_int = 0;
-    // SAFETY: the MPI checks the handle and writes one int.
-    let code = unsafe { (pmpi.type_size)(datatype, &raw mut size) };
+/// Size in bytes of a datatype; `None` if the MPI refuses it. Not MPI_Type_size, by which one beyond the largest
+/// int is MPI_UNDEFINED: a rank may bring no elements of that, and takes part.
+pub(crate) fn type_size(datatype: Handle) -> Option<usize> {
+    static TYPE_SIZE: Optional<unsafe extern "C" fn(Handle, *mut i64) -> c_int> =
+        // SAFETY: the type that the standard gives both: MPI_Count has 64 bits.
+        unsafe { Optional::either(c"PMPI_Type_size_c", c"PMPI_Type_size_x") };
+    let mut size = 0;
+    // SAFETY: the MPI checks the handle and writes one MPI_Count.
+    let code = unsafe { TYPE_SIZE.get()?(datatype, &raw mut size) };
     (code == 0).then(|| usize::try_from(size).ok())?
 }
 
@@ -81,7 +85,7 @@ impl Mpi {
         if datatype == self.abi.datatype_null {
             return None;
         }
-        let size = type_size(&self.pmpi, datatype)?;
+        let size = type_size(datatype)?;
         let (mut lower, mut extent) = (0isize, 0isize);
         // SAFETY: a datatype that the MPI has just said the size of; two MPI_Aint are written.
         let code =

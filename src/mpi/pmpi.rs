@@ -84,7 +84,6 @@ pmpi! {
     comm_call_errhandler = c"PMPI_Comm_call_errhandler"(Handle, c_int);
     comm_create_keyval = c"PMPI_Comm_create_keyval"(CopyFn, DeleteFn, *mut c_int, *mut c_void);
     comm_set_attr = c"PMPI_Comm_set_attr"(Handle, c_int, *mut c_void);
-    type_size = c"PMPI_Type_size"(Handle, *mut c_int);
     type_dup = c"PMPI_Type_dup"(Handle, Out);
     type_free = c"PMPI_Type_free"(Out);
     type_get_extent = c"PMPI_Type_get_extent"(Handle, *mut isize, *mut isize);

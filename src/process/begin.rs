@@ -19,7 +19,7 @@ impl Process {
         if self.is_started.swap(true, Ordering::Relaxed) {
             return;
         }
-        self.mpi.abi.learn_types(&self.mpi.pmpi);
+        self.mpi.abi.learn_types();
         let world = self.mpi.abi.comm_world;
         let rank = self.mpi.rank(world);
         logging::set_rank(rank);

@@ -45,7 +45,7 @@ fn is_one_part(mpi: &impl Facts, call: &Call, rank: usize) -> bool {
         _ => (send.data, recv),
     };
     let Some(shape) = mpi.shape(other.datatype) else { return false };
-    let part = other.count as isize * shape.extent;
+    let part = (other.count as isize).wrapping_mul(shape.extent);
     let distance = (one as isize).wrapping_sub(other.data as isize);
     if call.collective == Collective::Alltoall {
         return distance == 0;
