@@ -1,13 +1,14 @@
-//! Nothing unwinds into C, and errno stays as the program left it.
+//! No panic unwinds into C, and errno stays as the program left it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{process, thread};
 
 use nix::errno::Errno;
 
 /// Runs `body`; if it panics, logs that and gives `fallback`.
 pub fn shielded<R>(fallback: R, body: impl FnOnce() -> R) -> R {
-    let errno = Errno::last_raw();
-    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+    let _errno = KeptErrno(Errno::last_raw());
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<String>()
             .map(String::as_str)
@@ -15,12 +16,33 @@ pub fn shielded<R>(fallback: R, body: impl FnOnce() -> R) -> R {
             .unwrap_or("no message");
         log::error!("a bug in foldback: {text}");
         fallback
-    });
-    Errno::set_raw(errno);
-    result
+    })
 }
 
-/// Like [`shielded`], where going on would mean that ranks disagree: ends the process instead.
+/// Runs `body`, which may call the program's own functions: their exceptions pass. If it panics, ends the process, since
+/// going on would mean that ranks disagree.
 pub fn shielded_or_abort<R>(body: impl FnOnce() -> R) -> R {
-    shielded(None, || Some(body())).unwrap_or_else(|| std::process::abort())
+    let _errno = KeptErrno(Errno::last_raw());
+    let _abort = AbortOnPanic;
+    body()
+}
+
+struct KeptErrno(i32);
+
+impl Drop for KeptErrno {
+    fn drop(&mut self) {
+        Errno::set_raw(self.0);
+    }
+}
+
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        // An exception of another language is no panic.
+        if thread::panicking() {
+            log::error!("a bug in foldback, which has panicked");
+            process::abort();
+        }
+    }
 }

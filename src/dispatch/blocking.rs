@@ -53,7 +53,7 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), Pass
         let begin = step.timed.then(Instant::now);
         match step.way {
             Way::Mpi => {
-                let stopwatch = Stopwatch::start(Arc::clone(communicator), id, begin);
+                let stopwatch = Stopwatch::start(Arc::clone(communicator), id, begin, call);
                 return Err(Passed::Timed(Box::new(stopwatch)));
             }
             Way::Fold(chosen) => (route, algorithm) = (Some((id, chosen, begin)), Some(chosen)),

@@ -232,7 +232,7 @@ fn add_up(judged: &Judged<'_>, context: &Context<'_>, plan: &Plan, integers: &mu
     let begin = chosen.and_then(|(_, step)| step.timed.then(Instant::now));
     if let Some((id, Step { way: Way::Mpi, .. })) = chosen {
         drop(held);
-        let stopwatch = Stopwatch::start(Arc::clone(communicator), id, begin);
+        let stopwatch = Stopwatch::start(Arc::clone(communicator), id, begin, call);
         let code = process.mpi.add_up(process.mpi.abi.handle(call.comm), plan.width, integers);
         stopwatch.stop();
         return code;

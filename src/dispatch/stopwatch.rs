@@ -1,20 +1,44 @@
 //! Timing calls, folded or left to the real MPI, whose ways are compared.
 
 use std::cell::Cell;
+use std::ffi::c_void;
+use std::ptr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::call::{Call, Collective};
 use crate::comm::Communicator;
 use crate::route::{ClassId, Way};
 
 thread_local! {
-    /// Set while the real MPI does a blocking collective in our stead.
-    static PASSING: Cell<bool> = const { Cell::new(false) };
+    /// The blocking collective that the real MPI does in our stead.
+    static PASSING: Cell<Option<Passing>> = const { Cell::new(None) };
 }
 
-/// Whether the real MPI does a collective in our stead now, in this thread.
-pub(super) fn is_running() -> bool {
-    PASSING.get()
+/// A call, and where on the stack it is described.
+#[derive(Clone, Copy)]
+struct Passing {
+    at: *const Call,
+    what: (Collective, *const c_void, *const c_void),
+}
+
+impl Passing {
+    fn new(call: &Call) -> Self {
+        let what = (call.collective, call.send.data.cast_const(), call.recv.data.cast_const());
+        Self { at: ptr::from_ref(call), what }
+    }
+}
+
+/// Whether the real MPI makes a call, to do the same one in our stead. It does so further down the stack. A stopwatch
+/// may have been left behind: an error handler of the program's may jump out of the MPI.
+pub(super) fn is_running(call: &Call) -> bool {
+    let Some(passing) = PASSING.get() else { return false };
+    let call = Passing::new(call);
+    let nested = call.at < passing.at && call.what == passing.what;
+    if !nested {
+        PASSING.set(None);
+    }
+    nested
 }
 
 /// A collective that the real MPI does though it might have been folded.
@@ -30,16 +54,22 @@ impl Stopwatch {
         communicator: Arc<Communicator>,
         id: ClassId,
         begin: Option<Instant>,
+        call: &Call,
     ) -> Self {
-        PASSING.set(true);
+        PASSING.set(Some(Passing::new(call)));
         Self { communicator, id, begin }
     }
 
     pub fn stop(self) {
-        PASSING.set(false);
         if let Some(begin) = self.begin {
             took(&self.communicator, self.id, Way::Mpi, begin);
         }
+    }
+}
+
+impl Drop for Stopwatch {
+    fn drop(&mut self) {
+        PASSING.set(None);
     }
 }
 

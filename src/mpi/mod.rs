@@ -18,6 +18,8 @@ pub mod pmpi;
 pub mod reduce;
 pub mod types;
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -29,6 +31,11 @@ use types::Shape;
 const COPY_TAG: c_int = 32_767;
 /// What is returned where the MPI could not even be asked.
 const FAILED: c_int = 1;
+
+thread_local! {
+    /// Those that error handlers are still to see to.
+    static ERRORS: RefCell<VecDeque<(Handle, c_int)>> = const { RefCell::new(VecDeque::new()) };
+}
 
 /// The real MPI of this process, recognised.
 pub struct Mpi {
@@ -49,7 +56,7 @@ pub struct Mpi {
 /// Size in bytes of a datatype; `None` if the MPI refuses it. Not MPI_Type_size, by which one beyond the largest
 /// int is MPI_UNDEFINED: a rank may bring no elements of that, and takes part.
 pub(crate) fn type_size(datatype: Handle) -> Option<usize> {
-    static TYPE_SIZE: Optional<unsafe extern "C" fn(Handle, *mut i64) -> c_int> =
+    static TYPE_SIZE: Optional<unsafe extern "C-unwind" fn(Handle, *mut i64) -> c_int> =
         // SAFETY: the type that the standard gives both: MPI_Count has 64 bits.
         unsafe { Optional::either(c"PMPI_Type_size_c", c"PMPI_Type_size_x") };
     let mut size = 0;
@@ -143,7 +150,7 @@ impl Mpi {
     /// Whether `comm` is revoked: Open MPI 5 tells (ULFM), the others are not asked.
     #[inline]
     pub fn is_revoked(&self, comm: Handle) -> bool {
-        static IS_REVOKED: Optional<unsafe extern "C" fn(Handle, *mut c_int) -> c_int> =
+        static IS_REVOKED: Optional<unsafe extern "C-unwind" fn(Handle, *mut c_int) -> c_int> =
             // SAFETY: the type that the MPI's header gives it.
             unsafe { Optional::new(c"PMPIX_Comm_is_revoked") };
         let Some(is_revoked) = IS_REVOKED.get() else { return false };
@@ -246,8 +253,13 @@ impl Mpi {
     /// The value that an info object has for a key, of up to 255 bytes; `None`: it has none.
     pub fn info(&self, info: Handle, key: &CStr) -> Option<String> {
         const LONGEST: usize = 255;
-        type InfoGet =
-            unsafe extern "C" fn(Handle, *const c_char, c_int, *mut c_char, *mut c_int) -> c_int;
+        type InfoGet = unsafe extern "C-unwind" fn(
+            Handle,
+            *const c_char,
+            c_int,
+            *mut c_char,
+            *mut c_int,
+        ) -> c_int;
         static INFO_GET: Optional<InfoGet> =
             // SAFETY: the type that the standard gives it.
             unsafe { Optional::new(c"PMPI_Info_get") };
@@ -402,11 +414,19 @@ impl Mpi {
         if code == 0 { FAILED } else { code }
     }
 
-    /// Has the communicator's error handler see to an error.
+    /// Leaves an error to the communicator's error handler, which [`Mpi::handle_errors`] calls.
     #[cold]
     pub fn handle_error(&self, comm: Handle, code: c_int) {
-        // SAFETY: the program's communicator.
-        unsafe { (self.pmpi.comm_call_errhandler)(comm, code) };
+        ERRORS.with_borrow_mut(|errors| errors.push_back((comm, code)));
+    }
+
+    /// Has error handlers see to the errors of this thread. They may throw, or jump, and not come back: the last act of a
+    /// function of MPI, with nothing held.
+    pub fn handle_errors(&self) {
+        while let Some((comm, code)) = ERRORS.with_borrow_mut(VecDeque::pop_front) {
+            // SAFETY: the program's communicator.
+            unsafe { (self.pmpi.comm_call_errhandler)(comm, code) };
+        }
     }
 
     /// The reverse of [`Mpi::pack`].

@@ -1,7 +1,8 @@
 //! The real MPI: its `PMPI_` functions, found at run time.
 //!
 //! One signature serves all MPIs: handles are `usize` (MPICH's are 32-bit integers, passed in the
-//! low half of a register), counts and ranks `c_int`.
+//! low half of a register), counts and ranks `c_int`. The MPI calls the program's error handlers, ops and
+//! attribute callbacks, whose exceptions may pass: hence "C-unwind".
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -20,7 +21,7 @@ macro_rules! pmpi {
     ($($(#[$doc:meta])* $field:ident = $symbol:literal ( $($arg:ty),* );)*) => {
         /// Entry points of the real MPI.
         #[allow(missing_docs)]
-        pub struct Pmpi { $(pub $field: unsafe extern "C" fn($($arg),*) -> c_int,)* }
+        pub struct Pmpi { $(pub $field: unsafe extern "C-unwind" fn($($arg),*) -> c_int,)* }
 
         impl Pmpi {
             /// Finds them all behind this library. Errors name the first that is missing.
@@ -30,7 +31,7 @@ macro_rules! pmpi {
                     // SAFETY: the MPI standard gives the symbol this signature, up to the
                     // representation of handles, for which see the module's description.
                     unsafe {
-                        std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) -> c_int>(
+                        std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($arg),*) -> c_int>(
                             address,
                         )
                     }
@@ -229,7 +230,7 @@ pub fn variable(symbol: &CStr) -> Option<usize> {
 }
 
 /// A function that not every MPI has, looked up when first asked for. `F` is its type, an
-/// `unsafe extern "C" fn`.
+/// `unsafe extern` function.
 pub struct Optional<F> {
     symbol: &'static CStr,
     /// A second name, of before the standard had it.

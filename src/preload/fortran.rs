@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use super::hints::{MPI_Comm_dup_with_info, MPI_Comm_set_info};
 use super::lifecycle::started;
 use super::symbol;
-use super::waits::{busy, nudge, wait_by_tests};
-use crate::dispatch::{free_persistent, start_persistent};
+use super::waits::{busy, nudge, start as start_persistent, wait_by_tests};
+use crate::dispatch::free_persistent;
 use crate::guard;
 use crate::mpi::abi::Family;
 use crate::mpi::pmpi::{Handle, Optional, variable};
@@ -31,7 +31,7 @@ pub struct Fortran {
     bottom: usize,
 }
 
-type FromFortran = unsafe extern "C" fn(c_int) -> Handle;
+type FromFortran = unsafe extern "C-unwind" fn(c_int) -> Handle;
 
 struct Converters {
     comm: FromFortran,
@@ -39,8 +39,8 @@ struct Converters {
     op: FromFortran,
     info: FromFortran,
     request: FromFortran,
-    comm_to: unsafe extern "C" fn(Handle) -> c_int,
-    request_to: unsafe extern "C" fn(Handle) -> c_int,
+    comm_to: unsafe extern "C-unwind" fn(Handle) -> c_int,
+    request_to: unsafe extern "C-unwind" fn(Handle) -> c_int,
 }
 
 /// Which of an MPI's Fortran functions a call comes from.
@@ -181,8 +181,8 @@ macro_rules! fortran {
         /// # Safety
         /// What MPI demands of the [program](crate::mpi).
         #[unsafe(export_name = $export)]
-        pub unsafe extern "C" fn $function($($arg: $type),*) {
-            static REAL: Optional<unsafe extern "C" fn($($type),*)> =
+        pub unsafe extern "C-unwind" fn $function($($arg: $type),*) {
+            static REAL: Optional<unsafe extern "C-unwind" fn($($type),*)> =
                 // SAFETY: the type that the MPI's Fortran binding gives it.
                 unsafe { Optional::fortran(symbol($real)) };
             // SAFETY: the program's arguments, which some look at.
@@ -227,9 +227,9 @@ type Status = *mut c_void;
 
 /// Calls by which a loop waits.
 type TestAny =
-    unsafe extern "C" fn(Integer, IntegerOut, IntegerOut, IntegerOut, Status, IntegerOut);
+    unsafe extern "C-unwind" fn(Integer, IntegerOut, IntegerOut, IntegerOut, Status, IntegerOut);
 type TestSome =
-    unsafe extern "C" fn(Integer, IntegerOut, IntegerOut, IntegerOut, Status, IntegerOut);
+    unsafe extern "C-unwind" fn(Integer, IntegerOut, IntegerOut, IntegerOut, Status, IntegerOut);
 
 /// Of which there are two, by binding.
 struct Both<F>(Optional<F>, Optional<F>);
@@ -338,9 +338,9 @@ unsafe fn start_folded(binding: Binding, request: c_int) -> Option<c_int> {
     if !process.requests.persistent.any() {
         return None;
     }
+    // As C has it; starting leaves it as it is.
     let mut request = fortran.request(request);
-    // SAFETY: a request as C has it; starting leaves it as it is.
-    guard::shielded_or_abort(|| unsafe { start_persistent(process, (&raw mut request).cast()) })
+    start_persistent(&raw mut request)
 }
 
 bindings!(start, (request: IntegerOut, ierror: IntegerOut),

@@ -139,7 +139,7 @@ unsafe fn some(asked: &Asked, indices: *mut c_int) -> Result<c_int, Failure> {
 /// # Safety
 /// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn MPI_Request_get_status_any(
+pub unsafe extern "C-unwind" fn MPI_Request_get_status_any(
     count: c_int,
     requests: Requests,
     index: *mut c_int,
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn MPI_Request_get_status_any(
     status: Statuses,
 ) -> c_int {
     type ReportAny =
-        unsafe extern "C" fn(c_int, Requests, *mut c_int, *mut c_int, Statuses) -> c_int;
+        unsafe extern "C-unwind" fn(c_int, Requests, *mut c_int, *mut c_int, Statuses) -> c_int;
     // SAFETY: the type that the standard gives it.
     static REAL: Optional<ReportAny> = unsafe { Optional::new(c"PMPI_Request_get_status_any") };
 
@@ -171,13 +171,13 @@ pub unsafe extern "C" fn MPI_Request_get_status_any(
 /// # Safety
 /// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn MPI_Request_get_status_all(
+pub unsafe extern "C-unwind" fn MPI_Request_get_status_all(
     count: c_int,
     requests: Requests,
     flag: *mut c_int,
     statuses: Statuses,
 ) -> c_int {
-    type ReportAll = unsafe extern "C" fn(c_int, Requests, *mut c_int, Statuses) -> c_int;
+    type ReportAll = unsafe extern "C-unwind" fn(c_int, Requests, *mut c_int, Statuses) -> c_int;
     // SAFETY: the type that the standard gives it.
     static REAL: Optional<ReportAll> = unsafe { Optional::new(c"PMPI_Request_get_status_all") };
 
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn MPI_Request_get_status_all(
 /// # Safety
 /// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn MPI_Request_get_status_some(
+pub unsafe extern "C-unwind" fn MPI_Request_get_status_some(
     count: c_int,
     requests: Requests,
     done: *mut c_int,
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn MPI_Request_get_status_some(
     statuses: Statuses,
 ) -> c_int {
     type ReportSome =
-        unsafe extern "C" fn(c_int, Requests, *mut c_int, *mut c_int, Statuses) -> c_int;
+        unsafe extern "C-unwind" fn(c_int, Requests, *mut c_int, *mut c_int, Statuses) -> c_int;
     // SAFETY: the type that the standard gives it.
     static REAL: Optional<ReportSome> = unsafe { Optional::new(c"PMPI_Request_get_status_some") };
 

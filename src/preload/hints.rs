@@ -20,7 +20,7 @@ fn hinted(comm: Handle, info: Handle) {
 /// # Safety
 /// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn MPI_Comm_set_info(comm: Handle, info: Handle) -> c_int {
+pub unsafe extern "C-unwind" fn MPI_Comm_set_info(comm: Handle, info: Handle) -> c_int {
     // SAFETY: passed on unchanged.
     let code = unsafe { (real().comm_set_info)(comm, info) };
     if code == 0 {
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn MPI_Comm_set_info(comm: Handle, info: Handle) -> c_int 
 /// # Safety
 /// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn MPI_Comm_dup_with_info(
+pub unsafe extern "C-unwind" fn MPI_Comm_dup_with_info(
     comm: Handle,
     info: Handle,
     new: *mut c_void,

@@ -12,7 +12,7 @@ use crate::process;
 /// # Safety
 /// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn MPI_Init(argc: *mut c_int, argv: *mut *mut *mut c_char) -> c_int {
+pub unsafe extern "C-unwind" fn MPI_Init(argc: *mut c_int, argv: *mut *mut *mut c_char) -> c_int {
     // SAFETY: passed on unchanged.
     let code = unsafe { (real().init)(argc, argv) };
     started();
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn MPI_Init(argc: *mut c_int, argv: *mut *mut *mut c_char)
 /// # Safety
 /// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn MPI_Init_thread(
+pub unsafe extern "C-unwind" fn MPI_Init_thread(
     argc: *mut c_int,
     argv: *mut *mut *mut c_char,
     required: c_int,

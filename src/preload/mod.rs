@@ -53,8 +53,14 @@ fn real() -> &'static Pmpi {
 unsafe fn fold(form: Form, call: &Call, request: *mut c_void) -> Result<c_int, Passed> {
     let Some(process) = process::get() else { return Err(None) };
     // A panic before anything was sent would be a call for MPI; but nobody can tell from here.
-    // SAFETY: as demanded of this function.
-    guard::shielded_or_abort(|| unsafe { dispatch::collective(process, form, call, request) })
+    let folded =
+        // SAFETY: as demanded of this function.
+        guard::shielded_or_abort(|| unsafe { dispatch::collective(process, form, call, request) });
+    // One that does not block lets others come to their end.
+    if folded.as_ref().is_ok_and(|code| *code != 0 || form != Form::Blocking) {
+        process.mpi.handle_errors();
+    }
+    folded
 }
 
 /// A call that is the real MPI's.

@@ -26,11 +26,11 @@ macro_rules! pass_on {
         /// # Safety
         /// What MPI demands of the [program](crate::mpi).
         #[unsafe(export_name = concat!("MPI_", $name, "_init"))]
-        pub unsafe extern "C" fn $function(
+        pub unsafe extern "C-unwind" fn $function(
             $($arg: $type,)* comm: Handle, info: Handle, request: Request
         ) -> c_int {
             static REAL: Optional<
-                unsafe extern "C" fn($($type,)* Handle, Handle, Request) -> c_int,
+                unsafe extern "C-unwind" fn($($type,)* Handle, Handle, Request) -> c_int,
             // SAFETY: the type that the standard gives both.
             > = unsafe {
                 Optional::either(

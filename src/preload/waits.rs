@@ -22,8 +22,17 @@ pub fn busy() -> Option<&'static Process> {
 #[inline]
 pub fn nudge() {
     if let Some(process) = busy() {
-        guard::shielded_or_abort(|| process.requests.progress(&process.mpi));
+        progress(process);
     }
+}
+
+/// Lets it go on, and errors be handled. Returns how many came to their end, and whether anything moved.
+fn progress(process: &Process) -> (usize, bool) {
+    let (ended, moved) = guard::shielded_or_abort(|| process.requests.progress(&process.mpi));
+    if ended > 0 {
+        process.mpi.handle_errors();
+    }
+    (ended, moved)
 }
 
 /// Calls `test` until it says that the wait is over, or until nothing folded is under way any more:
@@ -34,7 +43,7 @@ pub fn wait_by_tests(mut test: impl FnMut() -> Option<c_int>) -> Option<c_int> {
     // Tests let the real MPI progress, which costs; folded collectives come and go faster.
     let mut turns = 0u32;
     while let Some(process) = busy() {
-        let (ended, moved) = guard::shielded_or_abort(|| process.requests.progress(&process.mpi));
+        let (ended, moved) = progress(process);
         if (ended > 0 || turns.is_multiple_of(8))
             && let Some(code) = test()
         {
@@ -73,7 +82,7 @@ fn await_folded(count: c_int, requests: *mut c_void) {
 /// # Safety
 /// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn MPI_Wait(request: Requests, status: Statuses) -> c_int {
+pub unsafe extern "C-unwind" fn MPI_Wait(request: Requests, status: Statuses) -> c_int {
     await_folded(1, request.cast());
     // SAFETY: passed on unchanged.
     unsafe { (real().wait)(request, status) }
@@ -84,7 +93,7 @@ pub unsafe extern "C" fn MPI_Wait(request: Requests, status: Statuses) -> c_int 
 /// # Safety
 /// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn MPI_Waitall(
+pub unsafe extern "C-unwind" fn MPI_Waitall(
     count: c_int,
     requests: Requests,
     statuses: Statuses,
@@ -99,7 +108,7 @@ pub unsafe extern "C" fn MPI_Waitall(
 /// # Safety
 /// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn MPI_Waitany(
+pub unsafe extern "C-unwind" fn MPI_Waitany(
     count: c_int,
     requests: Requests,
     index: *mut c_int,
@@ -120,7 +129,7 @@ pub unsafe extern "C" fn MPI_Waitany(
 /// # Safety
 /// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn MPI_Waitsome(
+pub unsafe extern "C-unwind" fn MPI_Waitsome(
     count: c_int,
     requests: Requests,
     done: *mut c_int,
@@ -147,7 +156,7 @@ macro_rules! test {
         /// # Safety
         /// What MPI demands of the [program](crate::mpi).
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
+        pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> c_int {
             nudge();
             // SAFETY: passed on unchanged.
             unsafe { (real().$real)($($arg),*) }
@@ -172,16 +181,20 @@ test!(MPI_Request_get_status, request_get_status(
 /// # Safety
 /// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn MPI_Start(request: Requests) -> c_int {
+pub unsafe extern "C-unwind" fn MPI_Start(request: Requests) -> c_int {
     // SAFETY: the program's request.
     start(request).unwrap_or_else(|| unsafe { (real().start)(request) })
 }
 
 /// Starts a persistent collective that is folded.
-fn start(request: Requests) -> Option<c_int> {
+pub fn start(request: Requests) -> Option<c_int> {
     let process = process::get()?;
-    // SAFETY: the program's request.
-    guard::shielded_or_abort(|| unsafe { start_persistent(process, request.cast()) })
+    let code =
+        // SAFETY: the program's request.
+        guard::shielded_or_abort(|| unsafe { start_persistent(process, request.cast()) })?;
+    // Others may have come to their end.
+    process.mpi.handle_errors();
+    Some(code)
 }
 
 /// MPI_Startall, MPI-4.1 section 3.9.
@@ -189,7 +202,7 @@ fn start(request: Requests) -> Option<c_int> {
 /// # Safety
 /// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn MPI_Startall(count: c_int, requests: Requests) -> c_int {
+pub unsafe extern "C-unwind" fn MPI_Startall(count: c_int, requests: Requests) -> c_int {
     let Some(process) = process::get().filter(|process| process.requests.persistent.any()) else {
         // SAFETY: passed on unchanged.
         return unsafe { (real().startall)(count, requests) };
@@ -210,7 +223,7 @@ pub unsafe extern "C" fn MPI_Startall(count: c_int, requests: Requests) -> c_int
 /// # Safety
 /// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn MPI_Request_free(request: Requests) -> c_int {
+pub unsafe extern "C-unwind" fn MPI_Request_free(request: Requests) -> c_int {
     if let Some(process) = process::get() {
         // SAFETY: the program's request.
         guard::shielded_or_abort(|| unsafe { free_persistent(process, request.cast()) });

@@ -222,6 +222,18 @@ fn a_solver_has_one_history_on_any_number_of_hosts() {
     }
 }
 
+/// Out of folded calls, and out of those that the router leaves to the MPI.
+#[test]
+fn error_handlers_may_throw_or_jump() {
+    let _turn = turn();
+    for route in ["auto", "fold"] {
+        let job = Job::new(Mpi::Open, 2).env("FOLDBACK_ROUTE", route);
+        let outcome = job.run("handlers", &["--folded"]);
+        outcome.assert_prints("handlers: all ok");
+        outcome.assert_folded(&["Gather", "Allreduce"]);
+    }
+}
+
 #[test]
 fn foldback_off_folds_nothing() {
     let _turn = turn();

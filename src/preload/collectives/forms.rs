@@ -12,7 +12,7 @@ macro_rules! function {
         /// # Safety
         /// What MPI demands of the [program](crate::mpi).
         #[unsafe(export_name = $export)]
-        pub unsafe extern "C" fn $function($($arg: $type),*) -> c_int {
+        pub unsafe extern "C-unwind" fn $function($($arg: $type),*) -> c_int {
             let call = $call;
             let request: *mut u64 = $request;
             // SAFETY: the program's arguments.
@@ -36,7 +36,7 @@ macro_rules! function {
 macro_rules! real {
     ($function:ident = $symbol:expr, $other:expr, [$($type:ty),*]) => {
         #[allow(non_upper_case_globals)]
-        pub static $function: Optional<unsafe extern "C" fn($($type),*) -> c_int> =
+        pub static $function: Optional<unsafe extern "C-unwind" fn($($type),*) -> c_int> =
             // SAFETY: the type that the standard gives it.
             unsafe { Optional::either(symbol($symbol), symbol($other)) };
     };

@@ -41,10 +41,10 @@ macro_rules! fortran_function {
         /// # Safety
         /// What MPI demands of the [program](crate::mpi).
         #[unsafe(export_name = $export)]
-        pub unsafe extern "C" fn $function(
+        pub unsafe extern "C-unwind" fn $function(
             $($arg: *mut c_void,)* $($extra: *mut c_void,)* ierror: *mut c_int
         ) {
-            static REAL: Optional<unsafe extern "C" fn(
+            static REAL: Optional<unsafe extern "C-unwind" fn(
                 $(fortran_function!(@address $arg),)* $(fortran_function!(@address $extra),)* *mut c_int
             )> =
                 // SAFETY: the type that the MPI's Fortran binding gives it.
