@@ -23,8 +23,9 @@
 enum {
 	FB_WIRE_MAGIC = 0x4b434246, /* "FBCK" in memory on a little-endian host */
 	FB_WIRE_VERSION = 9,
-	/* Default; unassigned by IANA. Below 1024, so that no user but root may have it while no agent is
-	 * there; and below 512, where no system call draws a port by chance (bindresvport). */
+	/* Default; unassigned by IANA. Below 1024, so that no user but root may have it while no
+	 * agent is there; and below 512, where no system call draws a port by chance
+	 * (bindresvport). */
 	FB_UDP_PORT = 337,
 
 	FB_MAX_MEMBERS = 64, /* one bit each in a 64-bit map */
