@@ -18,7 +18,7 @@ static const struct option_spec options[] = {
     {0},
 };
 
-/* Two groups: how many ranks they have, and which of MPI_COMM_WORLD comes first. */
+/* Two groups: their numbers of ranks, and the first rank of each in MPI_COMM_WORLD. */
 struct bridge {
 	MPI_Comm comm;
 	int rank, own, others, first_own, first_other;
@@ -93,7 +93,7 @@ static void scatter_sum(const struct bridge *b, bool vector)
 	put_sum(b, before, received.counts[b->rank]);
 }
 
-/* What all ranks of the other group get from this one. */
+/* Sent to all ranks of the other group. */
 static void put_sent(const struct collective_traits *traits, const struct bridge *b, long *data)
 {
 	for (int i = 0; i < b->others && traits->sends_blocks; i++) {
@@ -106,7 +106,7 @@ static void put_sent(const struct collective_traits *traits, const struct bridge
 		put(data, world_rank, 0, part(traits, world_rank));
 }
 
-/* What this rank gets from all of the other group. */
+/* Received from all ranks of the other group. */
 static void put_received(const struct collective_traits *traits, const struct bridge *b)
 {
 	for (int i = 0; i < b->others; i++) {

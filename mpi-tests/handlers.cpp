@@ -95,20 +95,36 @@ void gather(MPI_Comm comm)
 	sums_below(comm);
 }
 
-// Ranks that do not agree on the length are told when they start or when they wait, by the handler
-// of MPI_COMM_WORLD. The request is still theirs to wait for.
-void bcast_meanwhile(MPI_Comm comm)
+// Whether a handler is called as a collective starts or is waited for. Then the request is still
+// the program's to wait for.
+template <class Start> bool is_told(Start start)
 {
 	static MPI_Request request; // a jump leaves it as it is
-	int count = rank == 0 ? LENGTH : 1, told, anybody = 0;
-
-	told = is_left([=] {
-		MPI_Ibcast(mine, count, MPI_LONG, 0, comm, &request);
+	bool told = is_left([=] {
+		start(&request);
 		MPI_Wait(&request, MPI_STATUS_IGNORE);
 	});
+
 	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	return told;
+}
+
+// Ranks that do not agree on the length, and a root that has too little room, are told by the
+// handler of MPI_COMM_WORLD.
+void meanwhile(MPI_Comm comm)
+{
+	int count = rank == 0 ? LENGTH : 1, told, anybody = 0;
+
+	told = is_told(
+	    [=](MPI_Request *request) { MPI_Ibcast(mine, count, MPI_LONG, 0, comm, request); });
 	MPI_Allreduce(&told, &anybody, 1, MPI_INT, MPI_SUM, comm);
 	check(anybody > 0, "Ibcast: some rank's handler is called");
+	told = is_told([=](MPI_Request *request) {
+		int room = rank == 0 ? 1 : LENGTH;
+
+		MPI_Igather(mine, LENGTH, MPI_LONG, all, room, MPI_LONG, 0, comm, request);
+	});
+	check(told == (rank == 0), "Igather: the root's handler, and no other, is called");
 	sums(comm);
 }
 
@@ -145,7 +161,7 @@ int main(int argc, char **argv)
 		jumps = i % 2;
 		gather(comm);
 		if (folded)
-			bcast_meanwhile(comm);
+			meanwhile(comm);
 	}
 	jumps = false;
 	if (folded)

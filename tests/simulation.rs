@@ -61,8 +61,8 @@ enum Order {
     Mixed,
     /// Runs of one pattern and root, of any length up to so many.
     Runs(u64),
-    /// One pattern and root all the time, but for a fold to all after so many and after so many more, as where ranks look
-    /// now and then whether all is well.
+    /// One pattern and root all the time. A fold to all comes after so many, and after so many more, as the looks do by
+    /// which ranks learn whether all is well.
     Looks([usize; 2]),
 }
 
@@ -556,8 +556,8 @@ fn programs_may_be_gone_for_good() {
 }
 
 /// A window of few cells that is used up ten times and more, with folds to all at any distance from the syncs between
-/// and from each other. Whoever may not start a chunk has something to ask for, in every state that comes: else nobody
-/// went on.
+/// and from each other. In every state that comes, a member that may not start a chunk has something to ask for: else
+/// nobody went on.
 #[test]
 fn a_fold_to_all_may_come_anywhere_between_syncs() {
     for (window, ways) in [(8, &[Star, Direct, Ring][..]), (16, &[Star]), (32, &[Shards])] {

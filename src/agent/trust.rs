@@ -1,9 +1,8 @@
-//! Whether who serves a socket may be this rank's agent: root, or its own user.
+//! Whether the user at the other end of a socket may serve this rank: root, or the rank's own user.
 //!
-//! In a user namespace (a container without root) the kernel calls every user of the host by one number whom the
-//! namespace has no name for: root, and everybody else. So there the number says nothing, but the socket's place
-//! does: nobody but the host's root makes a directory in `/run`, and what a container has there was put there by
-//! its owner.
+//! In a user namespace (a container without root) the kernel gives one number to all users of the host that the
+//! namespace does not map, root among them. There the number tells nothing, but the socket's place does. Nobody but
+//! the host's root makes a directory in `/run`, and the owner of a container decides on its `/run`.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

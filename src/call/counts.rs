@@ -71,8 +71,8 @@ impl Counts {
 }
 
 impl Call {
-    /// How many ranks its arrays have an element for: all of the communicator; of the other group, on an
-    /// intercommunicator, if they bring what the array speaks of.
+    /// Length of its arrays, which have an element for each rank of the communicator. On an intercommunicator the
+    /// array of an Allgatherv has one for each rank of the other group.
     pub(crate) fn parts(&self, mpi: &Pmpi) -> usize {
         let (mut between, mut size): (c_int, c_int) = (0, 0);
         let others = self.collective == Collective::Allgatherv

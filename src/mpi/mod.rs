@@ -33,7 +33,7 @@ const COPY_TAG: c_int = 32_767;
 const FAILED: c_int = 1;
 
 thread_local! {
-    /// Those that error handlers are still to see to.
+    /// Errors that error handlers have not seen yet: communicator and code.
     static ERRORS: RefCell<VecDeque<(Handle, c_int)>> = const { RefCell::new(VecDeque::new()) };
 }
 

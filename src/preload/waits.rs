@@ -26,7 +26,7 @@ pub fn nudge() {
     }
 }
 
-/// Lets it go on, and errors be handled. Returns how many came to their end, and whether anything moved.
+/// Lets collectives go on, and has errors handled. Returns the number that ended, and whether anything moved.
 fn progress(process: &Process) -> (usize, bool) {
     let (ended, moved) = guard::shielded_or_abort(|| process.requests.progress(&process.mpi));
     if ended > 0 {

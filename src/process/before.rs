@@ -62,7 +62,7 @@ impl Before {
         self.completing.is_empty()
     }
 
-    /// What is found on each rank.
+    /// Returns all ranks' findings as they are, if the same collectives come to foldback on all.
     ///
     /// # Errors
     /// Ranks would disagree on which calls are folded.

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::codec::Prepared;
+use crate::codec::{Prepared, SUCCESS};
 use crate::comm::{Communicator, out_of_step};
 use crate::engine::Outcome;
 use crate::mpi::Mpi;
@@ -195,11 +195,9 @@ impl Requests {
             let outcome = over.get().copied().unwrap_or(Ok(()));
             // SAFETY: it is over; the program keeps its buffers until the request is.
             let code = unsafe { prepared.end(mpi, outcome) };
-            if outcome.is_err() {
+            if code != SUCCESS {
                 // Its own communicator may have been freed.
                 mpi.handle_error(mpi.abi.comm_world, code);
-            } else if code != 0 {
-                log::error!("MPI could not unpack what a non-blocking collective brought");
             }
             let Open { tag, handle, persistent } = request;
             // First, since from then on the MPI may give the handle to another request. One that takes the tag

@@ -19,7 +19,7 @@ pub struct Tag {
     pub tag: c_int,
 }
 
-/// Those of a process.
+/// All tags of a process.
 pub struct Tags {
     /// Given back.
     free: Vec<Tag>,

@@ -30,7 +30,7 @@ struct Answer<T> {
     little_endian: bool,
     /// The settings that must be alike, as far as it has any; or the one that makes no sense.
     settings: Result<Given, String>,
-    /// What else the ranks want to know of each other.
+    /// More that the ranks want to know of each other.
     more: T,
 }
 

@@ -342,7 +342,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     }
 
     /// Whether the cells of the next `numbers` chunks are free everywhere, and rule S of docs/protocol.md lets them
-    /// start: what this member says of itself while a sync is open is older than that sync, and must not be too old
+    /// start. While a sync is open this member says of itself what was true before the sync. That must not be too old
     /// to move the window on.
     fn may_start(&self, numbers: u64) -> bool {
         let window = self.cells.window();

@@ -170,7 +170,7 @@ pub fn agent_command(socket: &SocketAddress, environment: &[(&str, &str)]) -> Co
 pub struct Actor {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,
-    /// Where its program is, if that is a copy.
+    /// Directory of its program, if that is a copy.
     _program: Option<Directory>,
 }
 

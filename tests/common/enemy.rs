@@ -10,7 +10,8 @@ use nix::sys::socket::{
 /// Binds a UDP port, by whatever way the kernel lets us.
 pub fn bind_port(port: u16) -> Option<UdpSocket> {
     let mut found = interface_addresses();
-    found.extend([Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST]);
+    // Of a group's multicast addresses one is as good as another.
+    found.extend([Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST, Ipv4Addr::new(239, 192, 0, 1)]);
     let mut addresses: Vec<IpAddr> = found.into_iter().map(IpAddr::V4).collect();
     addresses.push(Ipv6Addr::UNSPECIFIED.into());
     let shared = [(false, false), (true, false), (false, true), (true, true)];

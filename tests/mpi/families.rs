@@ -170,8 +170,8 @@ fn under_way(mpi: Mpi) {
     }
 }
 
-/// Every form between groups of unlike sizes: those that the MPI lacks (Open MPI: with large counts) are made of those
-/// that it has, also where foldback is off.
+/// Every form between groups of unlike sizes. Foldback makes the forms that the MPI lacks (Open MPI: with large counts)
+/// of other forms, also where it is off.
 fn across(mpi: Mpi) {
     for switch in ["on", "off"] {
         let outcome = Job::new(mpi, 3).env("FOLDBACK", switch).run("across", &[]);

@@ -222,7 +222,7 @@ fn a_solver_has_one_history_on_any_number_of_hosts() {
     }
 }
 
-/// Out of folded calls, and out of those that the router leaves to the MPI.
+/// Out of folded calls, and out of calls that the router leaves to the MPI.
 #[test]
 fn error_handlers_may_throw_or_jump() {
     let _turn = turn();
