@@ -293,6 +293,8 @@ struct Setting {
     /// Transfers that a member has under way at once, at most.
     depth: usize,
     algorithm: Algorithm,
+    /// Microseconds that set-up has measured; 0: nothing.
+    round_trip: u64,
     order: Order,
     xdp: bool,
     fault: Fault,
@@ -319,6 +321,8 @@ fn run(setting: &Setting) -> Took {
     let cells = Shape { window, chunk_bytes: setting.chunk as u16 };
     let network = Network::new(seed, cells, members, setting.xdp, setting.fault);
     let mut wires: Vec<_> = (0..members).map(|me| network.wire(me)).collect();
+    let round_trip = Duration::from_micros(setting.round_trip);
+    wires.iter_mut().for_each(|wire| wire.expect(round_trip));
     let mut all: Vec<_> = (0..members).map(|_| Member::default()).collect();
     let mut rng = Rng(!seed);
     let start = Instant::now();
@@ -409,6 +413,7 @@ const USUAL: Setting = Setting {
     chunk: CHUNK,
     depth: 1,
     algorithm: Star,
+    round_trip: 0,
     order: Order::Mixed,
     xdp: false,
     fault: ROUGH,
@@ -480,6 +485,20 @@ fn what_is_only_slow_is_hardly_asked_for() {
         let [fast, slow] = [took(100), took(20_000)];
         println!("{members} {algorithm:?}: {} %", 100 * slow / fast);
         assert!(slow < 2 * fast, "{members} {algorithm:?}: {slow}, {fast}");
+    }
+}
+
+/// Where set-up has measured a long way, nothing is asked for in less than a round trip, also in collectives of a
+/// chunk each, which ask for too little at a time to learn from it.
+#[test]
+fn a_way_that_is_known_to_be_long_is_given_its_time() {
+    for (members, algorithm) in [(2, Star), (2, Direct), (4, Star), (8, Star)] {
+        let fault = Fault { delay: 1000, most_delay: 12_000, ..CALM };
+        let setting = Setting { members, algorithm, most_bytes: 8, fault, ..USUAL };
+        let asked = |round_trip| run(&Setting { round_trip, ..setting }).frames[1];
+        let [unknown, known] = [asked(0), asked(14_000)];
+        println!("{members} {algorithm:?}: {unknown}, {known}");
+        assert!(4 * known < unknown, "{members} {algorithm:?}: {unknown}, {known}");
     }
 }
 

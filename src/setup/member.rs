@@ -149,7 +149,11 @@ pub fn listen(context: &Context<'_>, wire: &mut GroupWire) -> bool {
     true
 }
 
-/// Sends HELLOs until everyone's have come, if there are programs, then folds once at every aggregator.
+/// Folds by which set-up measures the round trip.
+const ROUND_TRIPS: usize = 3;
+
+/// Sends HELLOs until everyone's have come, if there are programs, then folds once at every aggregator, and measures the
+/// round trip.
 pub fn try_out(
     context: &Context<'_>,
     (wire, member): &mut (GroupWire, Member),
@@ -196,5 +200,20 @@ pub fn try_out(
     if marks.iter().any(|byte| *byte != want) {
         return Err(Trouble::WrongFold);
     }
+    // By now all members are at it, so that the fastest tells how long the way is.
+    let mut round_trip = Duration::MAX;
+    for _ in 0..ROUND_TRIPS {
+        let started = Instant::now();
+        wire.submit(Transfer::new(Kind::FoldToAll, op, element, 0), Raw::new(send, recv));
+        while wire.take_over().is_none() {
+            wire.poll(|| waiter.now());
+            if begin.elapsed() > patience {
+                return late(Missing::Fold);
+            }
+            waiter.turn();
+        }
+        round_trip = round_trip.min(started.elapsed());
+    }
+    wire.expect(round_trip);
     Ok(())
 }

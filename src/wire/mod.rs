@@ -131,6 +131,9 @@ pub struct Identity {
 /// How long to wait before asking another host for a missing chunk, at first and at most. Half way through it whoever
 /// aggregates a fold asks for what is missing there: what one loses all wait for, and would ask for.
 const PATIENCE: Duration = Duration::from_millis(2);
+/// At first, where round trips are known to be long; and at most so long, since a round trip that was measured on a busy
+/// host may be far too long.
+const PATIENCE_AFAR: Duration = Duration::from_millis(32);
 const PATIENCE_MAX: Duration = Duration::from_millis(128);
 /// So many frames that said what was known already, and half as many as were asked for, say that it was asked for too
 /// early: it was not lost, but on a long way, in the queue of a slow link. Fewer may be the network's doing.
@@ -187,8 +190,9 @@ pub struct Wire<M, F, B> {
     /// This host has released every chunk up to here, a pending sync apart.
     done: u64,
     patience: Duration,
-    /// What patience begins with: more, the more often it was too short.
+    /// What patience begins with: more, the more often it was too short; and at least.
     calm: Duration,
+    least: Duration,
     /// What had been asked for, had come again, and had come both ways, when that was last judged.
     judged: [u64; 3],
     ask_at: Option<Instant>,
@@ -226,6 +230,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             done: 0,
             patience: PATIENCE,
             calm: PATIENCE,
+            least: PATIENCE,
             judged: [0; 3],
             ask_at: None,
             turn: Turn::Aggregator,
@@ -240,6 +245,14 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     /// Which member of which group this is.
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// A collective of one chunk has been seen to take `round_trip`: nothing is asked for in less than twice that, by
+    /// an aggregator in less than that.
+    pub fn expect(&mut self, round_trip: Duration) {
+        self.least = (2 * round_trip).clamp(PATIENCE, PATIENCE_AFAR);
+        self.calm = self.least;
+        self.made_progress();
     }
 
     /// Numbers of the sequence that have been given out.
@@ -467,7 +480,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         let repeated = repeated.saturating_sub(both_ways);
         if repeated < TOO_EARLY || 2 * repeated < asked {
             if asked > 0 {
-                self.calm = (self.calm / 2).max(PATIENCE);
+                self.calm = (self.calm / 2).max(self.least);
             }
             return false;
         }
