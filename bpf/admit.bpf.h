@@ -30,14 +30,26 @@ static __always_inline long fb_load_payload(const struct fb_packet *packet, stru
 	return bpf_skb_load_bytes(packet->ctx, packet->payload, into->data, length + 1);
 }
 
+static __always_inline struct fb_scratch *fb_scratch_here(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&scratch, &zero);
+}
+
 static __always_inline struct fb_counters *fb_counters_of(__u32 slot)
 {
 	return bpf_map_lookup_elem(&counters, &slot);
 }
 
-/* Finds the group that the frame's token names, and its counters. A frame of no group is passed on:
- * a second agent may have its programs behind ours. XDP leaves the counting to TC, where the frame
- * comes next. */
+static __always_inline const struct fb_key *fb_key_of(__u32 slot)
+{
+	return bpf_map_lookup_elem(&keys, &slot);
+}
+
+/* Finds the group that the frame's token names, its key and its counters. A frame of no group is
+ * passed on: a second agent may have its programs behind ours. XDP leaves the counting to TC, where
+ * the frame comes next. */
 static __always_inline int fb_find_group(struct fb_context *c, int xdp)
 {
 	c->group = bpf_map_lookup_elem(&groups, &c->frame->token);
@@ -48,8 +60,9 @@ static __always_inline int fb_find_group(struct fb_context *c, int xdp)
 			none->no_group++;
 		return -1;
 	}
+	c->key = fb_key_of(c->group->slot);
 	c->counters = fb_counters_of(c->group->slot);
-	return c->counters ? 0 : -1;
+	return c->key && c->counters ? 0 : -1;
 }
 
 /* Finds the cell of the frame's chunk. The memory of a group that is destroyed may become the next
@@ -60,13 +73,14 @@ static __always_inline int fb_find_cell(struct fb_context *c)
 	__u32 zero = 0, slot = c->group->slot;
 	__u32 index = 1 + ((__u32)c->frame->seq & (c->group->window - 1));
 	void *inner = bpf_map_lookup_elem(&cells, &slot);
+	struct fb_scratch *here = fb_scratch_here();
 
-	if (!inner)
+	if (!inner || !here)
 		return -1;
+	c->payload = &here->payload;
 	c->control = bpf_map_lookup_elem(inner, &zero);
 	c->cell = bpf_map_lookup_elem(inner, &index);
-	c->payload = bpf_map_lookup_elem(&scratch, &zero);
-	return c->control && c->cell && c->payload && c->control->token == c->frame->token ? 0 : -1;
+	return c->control && c->cell && c->control->token == c->frame->token ? 0 : -1;
 }
 
 /* Whether the packet was sent to all members at once. */
@@ -90,7 +104,7 @@ static __always_inline int fb_is_to_us(const struct fb_headers *headers,
 }
 
 /* Brings the payload to where the cell's programs want it. Says why not, if that fails, or if frame
- * and payload are not as they were sent. What comes from this host's leader has not been
+ * and payload are not as a member sent them. What comes from this host's leader has not been
  * underway, and is taken as it is. */
 static __always_inline int fb_receive(const struct fb_packet *packet, struct fb_context *c,
 				      int from_wire)
@@ -102,8 +116,8 @@ static __always_inline int fb_receive(const struct fb_packet *packet, struct fb_
 		if (fb_load_payload(packet, c->payload, length))
 			return FB_WHY(drop_kernel);
 	}
-	if (from_wire && fb_check(c->frame, c->payload, length) != c->frame->check)
-		return FB_WHY(drop_corrupt);
+	if (from_wire && fb_seal(c->frame, c->payload, length, c->key) != c->frame->seal)
+		return fb_why_unsealed(c->key);
 	return 0;
 }
 
@@ -138,8 +152,9 @@ static __always_inline int fb_is_heard(struct fb_group *group, __u8 member)
 	return *fb_mac_of(group, member) != 0;
 }
 
-/* Keeps the MAC address that a sound frame of a member's came from, since a bond, or a virtual
- * machine that moves, takes another in mid-run. Super-frames teach nothing: whoever misses what was
+/* Keeps the MAC address that a frame of a member's came from, since a bond, or a virtual machine
+ * that moves, takes another in mid-run. The frame has said something new: a copy of an older one,
+ * which anybody could send again, says nothing. Super-frames teach nothing: whoever misses what was
  * sent to its old address asks for it, by a frame of its own. */
 static __always_inline void fb_learn(const struct fb_context *c, const struct fb_headers *headers)
 {
@@ -152,9 +167,9 @@ static __always_inline void fb_learn(const struct fb_context *c, const struct fb
 }
 
 /* Judges a packet from the wire, whose group is known. Says why not, if it is not from a member's
- * address to this host's, or no sense can be made of it here (`sound`: of the headers).
- * A member that has not said HELLO can have nothing else to say: its host's programs did not know
- * the group yet, so anybody there could have sent the frame. */
+ * address, and the port that is root's there, to this host's, or no sense can be made of it here
+ * (`sound`: of the headers). A member that has not said HELLO can have nothing else to say: its
+ * host's programs did not know the group yet, so anybody there could have sent the frame. */
 static __always_inline int fb_admit(const struct fb_headers *headers, struct fb_context *c,
 				    int sound)
 {
@@ -165,7 +180,8 @@ static __always_inline int fb_admit(const struct fb_headers *headers, struct fb_
 	if (!sound || !fb_is_for_us(frame, group))
 		return FB_WHY(drop_malformed);
 	if (group->member[source].address != headers->ip.saddr ||
-	    !fb_is_to_us(headers, frame, group) || frame->source == group->self ||
+	    headers->udp.source != bpf_htons(fb_port) || !fb_is_to_us(headers, frame, group) ||
+	    frame->source == group->self ||
 	    (frame->kind != FB_KIND_HELLO && !fb_is_heard(group, source)))
 		return FB_WHY(drop_stranger);
 	return 0;

@@ -12,9 +12,9 @@
 #ifndef FOLDBACK_CELL_H
 #define FOLDBACK_CELL_H
 
-#include "check.h"
 #include "fold.h"
 #include "frame.h"
+#include "seal.h"
 
 /* A frame and everything that it concerns. */
 struct fb_context {
@@ -22,6 +22,7 @@ struct fb_context {
 	/* The frame's, and zeroes up to a whole block. Frame and payload are as they were sent. */
 	struct fb_payload *payload;
 	struct fb_group *group;
+	const struct fb_key *key; /* the group's */
 	struct fb_control *control;
 	struct fb_cell *cell;
 	struct fb_counters *counters;
@@ -201,6 +202,12 @@ static __always_inline void fb_answer(const struct fb_context *c, int can_send,
 		reply->mask = 1ULL << (c->frame->source & 63);
 		c->counters->retransmissions++;
 	}
+}
+
+/* Why a frame is dropped whose seal is not what it must be. */
+static __always_inline int fb_why_unsealed(const struct fb_key *key)
+{
+	return key->keyed ? FB_WHY(drop_forged) : FB_WHY(drop_corrupt);
 }
 
 /* The frame says what is known already: it was asked for too early, perhaps, which the leader wants
@@ -490,7 +497,7 @@ static __always_inline void fb_fill_reply(const struct fb_context *c, const stru
 			}
 		}
 	}
-	out->check = fb_check(out, (const struct fb_payload *)cell->data, out->length);
+	out->seal = fb_seal(out, (const struct fb_payload *)cell->data, out->length, c->key);
 }
 
 #endif

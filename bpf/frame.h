@@ -21,7 +21,7 @@ static __always_inline int fb_part_well_formed(const struct fb_frame *frame)
 /* Whether nothing is where later versions may have something to say. */
 static __always_inline int fb_reserved_is_zero(const struct fb_frame *frame)
 {
-	return (frame->reserved | frame->reserved_2 | frame->reserved_8) == 0;
+	return (frame->reserved | frame->reserved_2 | frame->reserved_4) == 0;
 }
 
 static __always_inline int fb_flags_well_formed(const struct fb_frame *frame)

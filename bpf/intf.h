@@ -9,7 +9,7 @@
 #include "wire.h"
 
 enum {
-	FB_INTF_VERSION = 10,
+	FB_INTF_VERSION = 11,
 	FB_MAX_GROUPS = 1024, /* per host */
 	FB_MAX_WINDOW = 4096, /* cells per group */
 	/* skb->mark of frames that the programs made themselves, so that egress lets them out. An
@@ -23,6 +23,17 @@ enum {
 	 * counts for FB_MISS, what it has not makes up for one. */
 	FB_MISS = 8,
 	FB_DEAF_FROM = 128,
+	/* Words of a key: one for each word of a frame, but for the seal, and of its payload; and
+	 * one more, since all are hashed twice (seal.h). */
+	FB_KEY_WORDS = FB_FRAME_BYTES / 8 - 1 + FB_MOST_BYTES / 8 + 1,
+};
+
+/* Value of the map `keys` (key: the group's slot). Written by the agent, before the group is there.
+ * A shorter one, of a host whose programs are made for shorter chunks, begins as a longer one. */
+struct fb_key {
+	__u64 keyed;	 /* 1: frames bear a code; 0: a checksum, and the rest is 0 */
+	__u64 finish[2]; /* SipHash's */
+	__u64 nh[FB_KEY_WORDS];
 };
 
 /* A member as the programs of one host see it. */
@@ -116,7 +127,8 @@ struct fb_control {
 	X(drop_window, "dropped: ahead of the window")                                             \
 	X(drop_mismatch, "not folded: of another op, type or length than the chunk")               \
 	X(drop_malformed, "dropped: field out of range, truncated, or of another version")         \
-	X(drop_corrupt, "dropped: not as it was sent, by its checksum")                            \
+	X(drop_forged, "dropped: not as a member sent it, by its code: forged, or damaged")        \
+	X(drop_corrupt, "dropped: not as it was sent, by its checksum (FOLDBACK_AUTH=off)")        \
 	X(drop_stranger, "dropped: not from the address of the member it names")                   \
 	X(drop_uid, "dropped: sent by a socket of another user")                                   \
 	X(drop_lock, "dropped: the cell stayed locked")                                            \

@@ -42,6 +42,16 @@ struct {
 	__array(values, struct fb_cell_map);
 } cells SEC(".maps");
 
+/* slot -> the group's key. Written by the agent before the group is in `groups`; no rank has a
+ * descriptor. An array, since every frame looks there; a slot has a grace period between two
+ * groups, so no program finds the key of another than its own. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FB_MAX_GROUPS);
+	__type(key, __u32);
+	__type(value, struct fb_key);
+} keys SEC(".maps");
+
 /* slot -> counters. Written by the programs, per CPU so that counting costs no shared cache line;
  * read and summed by the agent. The last element counts what belongs to no group. */
 struct {
@@ -51,13 +61,19 @@ struct {
 	__type(value, struct fb_counters);
 } counters SEC(".maps");
 
-/* Payload of the frame at hand, while it is folded. The programs run with bottom halves off, so
- * no other run of theirs comes in between on the same CPU. */
+/* The frame at hand, for which the programs' stack of 512 bytes has no room, and its payload, while
+ * it is folded. The programs run with bottom halves off, so no other run of theirs comes in between
+ * on the same CPU. */
+struct fb_scratch {
+	struct fb_frame frame;
+	struct fb_payload payload;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct fb_payload);
+	__type(value, struct fb_scratch);
 } scratch SEC(".maps");
 
 #endif

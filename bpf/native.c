@@ -17,8 +17,8 @@ int fb_native_admits(const struct fb_frame *frame, __u64 bytes, const struct fb_
 }
 
 void fb_native_cell(const struct fb_frame *frame, const void *payload, const struct fb_group *group,
-		    struct fb_control *control, struct fb_cell *cell, struct fb_counters *counters,
-		    int can_send, struct fb_native_reply *out)
+		    const struct fb_key *key, struct fb_control *control, struct fb_cell *cell,
+		    struct fb_counters *counters, int can_send, struct fb_native_reply *out)
 {
 	struct fb_payload *taken = &out->taken;
 	struct fb_reply reply = {};
@@ -27,6 +27,7 @@ void fb_native_cell(const struct fb_frame *frame, const void *payload, const str
 	    .payload = taken,
 	    /* cell.h reads it only; ingress, which learns MAC addresses, writes. */
 	    .group = (struct fb_group *)group,
+	    .key = key,
 	    .control = control,
 	    .cell = cell,
 	    .counters = counters,
@@ -37,8 +38,9 @@ void fb_native_cell(const struct fb_frame *frame, const void *payload, const str
 	/* A fold takes whole blocks. */
 	memset(taken->data + frame->length, 0,
 	       (FB_FOLD_BLOCK - frame->length % FB_FOLD_BLOCK) % FB_FOLD_BLOCK);
-	if (fb_check(frame, taken, frame->length) != frame->check)
-		return fb_count(counters, FB_WHY(drop_corrupt));
+	if (frame->source != group->self &&
+	    fb_seal(frame, taken, frame->length, key) != frame->seal)
+		return fb_count(counters, fb_why_unsealed(key));
 	if (fb_lock(cell))
 		return fb_count(counters, FB_WHY(drop_lock));
 	if (frame->kind == FB_KIND_CONTRIBUTION)

@@ -20,12 +20,13 @@ struct fb_native_reply {
 int fb_native_admits(const struct fb_frame *frame, __u64 bytes, const struct fb_group *group);
 
 /* What a hook does with a frame: sees to the cell, and fills in what is to be sent. The payload is
- * of `frame->length` bytes. */
+ * of `frame->length` bytes. This host's own frame needs no seal. */
 void fb_native_cell(const struct fb_frame *frame, const void *payload, const struct fb_group *group,
-		    struct fb_control *control, struct fb_cell *cell, struct fb_counters *counters,
-		    int can_send, struct fb_native_reply *out);
+		    const struct fb_key *key, struct fb_control *control, struct fb_cell *cell,
+		    struct fb_counters *counters, int can_send, struct fb_native_reply *out);
 
-__u32 fb_check(const struct fb_frame *frame, const struct fb_payload *payload, __u32 length);
+__u64 fb_seal(const struct fb_frame *frame, const struct fb_payload *payload, __u32 length,
+	      const struct fb_key *key);
 
 int fb_fold(struct fb_payload *into, const struct fb_payload *from, __u32 op, __u32 type,
 	    __u32 length);

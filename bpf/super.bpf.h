@@ -74,21 +74,23 @@ static __always_inline int fb_uniform(struct __sk_buff *skb, const struct fb_fra
 int fb_deposit_one(struct __sk_buff *skb, const struct fb_frame *first, struct fb_group *group,
 		   __u32 at, int alone)
 {
-	struct fb_frame frame;
+	struct fb_scratch *here = fb_scratch_here();
 	struct fb_packet packet = {.ctx = skb, .payload = at + FB_FRAME_BYTES};
-	struct fb_context c = {.frame = &frame, .group = group};
+	struct fb_context c = {.group = group};
 	/* What goes along a ring comes by itself. */
 	struct fb_reply none = {};
 	int why;
 
-	if (!first || !group)
+	if (!first || !group || !here)
 		return -1;
+	c.frame = &here->frame;
+	c.key = fb_key_of(group->slot);
 	c.counters = fb_counters_of(group->slot);
-	if (!c.counters)
+	if (!c.key || !c.counters)
 		return -1;
-	if (bpf_skb_load_bytes(skb, at, &frame, sizeof(frame)) || !fb_speaks_for(&frame, first) ||
-	    !fb_frame_well_formed(&frame) || frame.length > skb->gso_size - FB_FRAME_BYTES ||
-	    !fb_is_for_us(&frame, group)) {
+	if (bpf_skb_load_bytes(skb, at, &here->frame, sizeof(here->frame)) ||
+	    !fb_speaks_for(c.frame, first) || !fb_frame_well_formed(c.frame) ||
+	    c.frame->length > skb->gso_size - FB_FRAME_BYTES || !fb_is_for_us(c.frame, group)) {
 		why = FB_WHY(drop_malformed);
 	} else {
 		c.counters->frames_in++;

@@ -146,8 +146,6 @@ static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *
 
 	if (why)
 		return why;
-	if (!egress)
-		fb_learn(c, headers);
 	switch (c->frame->kind) {
 	case FB_KIND_CONTRIBUTION:
 		why = fb_contribute(c, 1, &reply);
@@ -158,6 +156,8 @@ static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *
 	default:
 		why = fb_deposit(c, !fb_is_multicast(headers), 1, &reply);
 	}
+	if (!egress && !why)
+		fb_learn(c, headers);
 	if (!reply.mask) {
 		fb_unlock(c->cell);
 		return why;
@@ -259,8 +259,7 @@ static __always_inline int fb_hello(const struct fb_packet *packet, struct fb_co
 
 /* A frame of a group of this host's, and what becomes of it. */
 struct fb_passage {
-	struct fb_headers headers;
-	struct fb_frame frame;
+	struct fb_headers headers; /* of what is sent, in the end */
 	struct fb_context c;
 	__u8 own_mac[ETH_ALEN];
 	int verdict;
@@ -283,10 +282,19 @@ static __always_inline int fb_take_in(struct __sk_buff *skb, struct fb_passage *
 	if (why)
 		return why;
 	c->counters->frames_in++;
-	if (p->frame.kind == FB_KIND_HELLO)
+	if (c->frame->kind == FB_KIND_HELLO)
 		return fb_hello(&packet, c, &p->headers);
 	__builtin_memcpy(p->own_mac, p->headers.eth.h_dest, ETH_ALEN);
 	return fb_tc_cell(skb, &p->headers, &packet, c, p->own_mac, 0, &p->verdict);
+}
+
+/* Gives a packet of the leader's the source port of all frames, which is root's. No checksum has it
+ * yet: there is none, or it is completed when the packet is segmented. */
+static __always_inline long fb_set_port(struct __sk_buff *skb)
+{
+	__be16 port = bpf_htons(fb_port);
+
+	return bpf_skb_store_bytes(skb, ETH_HLEN + sizeof(struct iphdr), &port, sizeof(port), 0);
 }
 
 /* Frames of this host's leaders. Says why nothing came of one, if so. */
@@ -294,7 +302,7 @@ static __always_inline int fb_let_out(struct __sk_buff *skb, struct fb_passage *
 {
 	struct fb_packet packet = {.ctx = skb, .bytes = skb->len, .payload = FB_HEADER_BYTES};
 	struct fb_context *c = &p->c;
-	const struct fb_frame *frame = &p->frame;
+	const struct fb_frame *frame = c->frame;
 	int why = 0;
 
 	if (bpf_get_socket_uid(skb) != c->group->uid)
@@ -343,6 +351,8 @@ static __always_inline int fb_let_out(struct __sk_buff *skb, struct fb_passage *
 	default:
 		return FB_WHY(drop_malformed);
 	}
+	if (fb_set_port(skb))
+		return FB_WHY(drop_kernel);
 	c->counters->frames_out += fb_frames_of(skb);
 	p->verdict = FB_TC_NEXT;
 	return 0;
@@ -356,13 +366,14 @@ static __always_inline int fb_tc(struct __sk_buff *skb, int egress)
 	if (egress && skb->mark == FB_MARK)
 		return FB_TC_NEXT;
 
+	struct fb_scratch *here = fb_scratch_here();
 	struct fb_passage p;
 	int why;
 
-	p.c = (struct fb_context){.frame = &p.frame};
-	if (!fb_tc_headers(skb, &p.headers))
+	if (!here || !fb_tc_headers(skb, &p.headers))
 		return FB_TC_NEXT;
-	p.frame = p.headers.frame;
+	here->frame = p.headers.frame;
+	p.c = (struct fb_context){.frame = &here->frame};
 	if (fb_find_group(&p.c, 0))
 		return FB_TC_NEXT;
 	p.verdict = FB_TC_TAKEN;

@@ -22,7 +22,7 @@
 
 enum {
 	FB_WIRE_MAGIC = 0x4b434246, /* "FBCK" in memory on a little-endian host */
-	FB_WIRE_VERSION = 9,
+	FB_WIRE_VERSION = 10,
 	/* Default; unassigned by IANA. Below 1024, so that no user but root may have it while no
 	 * agent is there; and below 512, where no system call draws a port by chance
 	 * (bindresvport). */
@@ -118,7 +118,7 @@ enum fb_message {
  *  +------+----+----+----+----+--------+--------+--------+
  *  32     33     34     36    37  38     40     42  44    48       56      64
  *  +------+------+------+-----+---+------+------+---+-----+-------+-------+
- *  |source|target|length|flags| 0 |offset|extent| 0 |check|message|      0|
+ *  |source|target|length|flags| 0 |offset|extent| 0 |  0  |message| seal  |
  *  +------+------+------+-----+---+------+------+---+-----+-------+-------+
  */
 struct fb_frame {
@@ -127,7 +127,7 @@ struct fb_frame {
 	__u8 kind;   /* enum fb_kind */
 	__u8 op;     /* enum fb_op */
 	__u8 type;   /* enum fb_type */
-	__u64 token; /* random, per group: names the group and admits the frame */
+	__u64 token; /* random, per group: names the group, and admits nobody */
 	__u64 seq;   /* chunk sequence number, from 1, never wraps */
 	/* Contribution: the sender has released every chunk up to here.
 	 * Result: the least of the contributions', so all members have. */
@@ -143,11 +143,11 @@ struct fb_frame {
 	__u16 offset;
 	__u16 extent;
 	__u16 reserved_2; /* zero */
-	__u32 check;	  /* fb_check(), of all the rest and the payload */
+	__u32 reserved_4; /* zero */
 	/* Bytes of the whole message that the chunk is of, which is what all members must agree on;
 	 * and FB_MISMATCHED, if somebody knows that they do not. */
 	__u64 message;
-	__u64 reserved_8; /* zero; an authentication code will live here */
+	__u64 seal; /* fb_seal(), of all the rest and the payload */
 };
 
 /* What follows a frame. */
@@ -160,8 +160,8 @@ _Static_assert(__builtin_offsetof(struct fb_frame, token) == 8 &&
 		   __builtin_offsetof(struct fb_frame, source) == 32 &&
 		   __builtin_offsetof(struct fb_frame, flags) == 36 &&
 		   __builtin_offsetof(struct fb_frame, offset) == 38 &&
-		   __builtin_offsetof(struct fb_frame, check) == 44 &&
-		   __builtin_offsetof(struct fb_frame, message) == 48,
+		   __builtin_offsetof(struct fb_frame, message) == 48 &&
+		   __builtin_offsetof(struct fb_frame, seal) == FB_FRAME_BYTES - 8,
 	       "struct fb_frame is as drawn");
 _Static_assert(FB_CHUNK_BYTES % FB_FOLD_BLOCK == 0 && FB_JUMBO_BYTES % FB_FOLD_BLOCK == 0,
 	       "chunks are whole fold blocks");

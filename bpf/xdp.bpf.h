@@ -39,11 +39,12 @@ static __always_inline int fb_xdp_take(struct xdp_md *xdp, struct fb_frame *fram
 	why = fb_receive_locked(&packet, c, 1);
 	if (why)
 		return why;
-	fb_learn(c, &headers);
 	if (frame->kind == FB_KIND_CONTRIBUTION)
 		why = fb_contribute(c, 0, &reply);
 	else
 		why = fb_deposit(c, !fb_is_multicast(&headers), 0, &reply);
+	if (!why)
+		fb_learn(c, &headers);
 	fb_unlock(c->cell);
 	if (reply.to_tc)
 		*verdict = XDP_PASS;

@@ -24,6 +24,8 @@ mod direct;
 mod egress;
 #[path = "bpf/fold.rs"]
 mod fold;
+#[path = "bpf/forged.rs"]
+mod forged;
 #[path = "bpf/jumbo.rs"]
 mod jumbo;
 #[path = "bpf/multicast.rs"]

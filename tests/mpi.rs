@@ -17,6 +17,8 @@ mod enemy;
 mod families;
 #[path = "mpi/faults.rs"]
 mod faults;
+#[path = "mpi/forgers.rs"]
+mod forgers;
 #[path = "mpi/forms.rs"]
 mod forms;
 #[path = "mpi/harness.rs"]

@@ -18,7 +18,7 @@ use foldback::agent::{Client, Embedded, GroupSpec, Hook, HookChoice, Options, Tc
 use foldback::bindings as b;
 use foldback::wire::cells::{Cells, Mapped};
 use foldback::wire::socket::SocketPool;
-use foldback::wire::{Algorithm, Identity, Kind, Transfer, Wire};
+use foldback::wire::{Algorithm, Identity, Kind, Seal, Secret, Transfer, Wire};
 use random::Rng;
 use reference::{element_bytes, elements, fold_all};
 use world::{Bridge, Meeting, PATIENCE, address, ip, run_hosts, tc};
@@ -29,6 +29,7 @@ const JUMBO: [u32; HOSTS as usize] = [9000; HOSTS as usize];
 /// The least that a job can ask for.
 const WINDOW: u32 = 256;
 const TOKEN: u64 = 0x00f0_1dba_c000_0001;
+const SECRET: Secret = Secret::new([1, 2]);
 
 /// A transfer that all hosts run.
 #[derive(Clone, Copy, Debug)]
@@ -144,6 +145,7 @@ fn host(me: u8, meeting: &Meeting, bridge: &Bridge, setting: &Setting) {
     let chunk_bytes = chunk_bytes(&mtus);
     let spec = GroupSpec {
         token: TOKEN,
+        secret: Some(SECRET),
         self_index: me,
         members: members.clone(),
         window: WINDOW,
@@ -157,7 +159,9 @@ fn host(me: u8, meeting: &Meeting, bridge: &Bridge, setting: &Setting) {
     assert_eq!(group.cell_bytes, 64 + u32::from(here.max_chunk_bytes), "cells are the host's");
     let cells = Cells::new(Mapped::new(&group.cells, WINDOW, group.cell_bytes).expect("cells"));
     let sockets = SocketPool::default().sockets(&members, me.into(), group.port).expect("sockets");
-    let identity = Identity { token: TOKEN, members: HOSTS, me, chunk_bytes, multicast: false };
+    let seal = Seal::new(Some(SECRET));
+    let identity =
+        Identity { token: TOKEN, seal, members: HOSTS, me, chunk_bytes, multicast: false };
     let mut wire = Wire::new(cells, sockets, identity);
 
     // Every host has its programs before the first HELLO, and has heard all before the first

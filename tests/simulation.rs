@@ -370,7 +370,8 @@ fn run(setting: &Setting) -> Took {
         }
     }
     let rescued = wires.iter().map(|wire| wire.fabric.rescued()).sum::<u64>();
-    let spoilt = network.counters().iter().map(|host| host.drop_corrupt).sum::<u64>();
+    let counters = network.counters();
+    let spoilt: u64 = counters.iter().map(|host| host.drop_forged + host.drop_corrupt).sum();
     assert!(spoilt == 0 || setting.fault.flips > 0, "seed {seed}");
     Took { steps, time: network.now(), frames: network.frames(), rescued, spoilt }
 }

@@ -24,6 +24,7 @@ use crate::agent::spec::{Chunks, GroupSpec};
 use crate::agent::sweep::sweep;
 use crate::agent::sys;
 use crate::bindings::{FB_EVERYONE, FB_MAX_GROUPS, fb_counters, fb_group, fb_member};
+use crate::wire::Seal;
 
 pub(crate) type ConnectionId = u64;
 
@@ -169,6 +170,7 @@ impl Host {
             taken.ok_or_else(|| Error::new(ErrorKind::Kernel, "no slot is left for a group"))?;
         match self.programs.add_group(
             spec.token,
+            &Seal::new(spec.secret),
             &kernel_group(spec, slot, uid, membership),
             &cells,
         ) {

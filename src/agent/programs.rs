@@ -27,7 +27,7 @@ use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::pod;
 use crate::agent::spec::Chunks;
 use crate::bindings::{FB_MAX_GROUPS, JUMBO_PROGRAMS, PROGRAMS, fb_counters, fb_group};
-use crate::wire::cells;
+use crate::wire::{Seal, cells};
 
 /// The loaded programs and the maps that the agent itself uses.
 pub(crate) struct Programs {
@@ -40,6 +40,7 @@ pub(crate) struct Programs {
     shared: Vec<MapHandle>,
     groups: MapHandle,
     cells: MapHandle,
+    keys: MapHandle,
     counters: MapHandle,
 }
 
@@ -76,6 +77,7 @@ impl Programs {
             xdp_ingress: None,
             groups: find(&shared, "groups")?,
             cells: find(&shared, "cells")?,
+            keys: find(&shared, "keys")?,
             counters: find(&shared, "counters")?,
             shared,
         };
@@ -182,7 +184,13 @@ impl Programs {
 
     /// Hands a group to the programs, whose cells are in its slot and have been no other's. Whatever its
     /// slot counted before is forgotten.
-    pub(crate) fn add_group(&self, token: u64, group: &fb_group, cells: &CellMap) -> Result<()> {
+    pub(crate) fn add_group(
+        &self,
+        token: u64,
+        seal: &Seal,
+        group: &fb_group,
+        cells: &CellMap,
+    ) -> Result<()> {
         let doing = || format!("adding group {} to the maps", group.slot);
         let slot = group.slot.to_ne_bytes();
         let cpus = libbpf_rs::num_possible_cpus().context(ErrorKind::Kernel, doing)?;
@@ -190,6 +198,8 @@ impl Programs {
         self.counters
             .update_percpu(&slot, &zeros, MapFlags::ANY)
             .context(ErrorKind::Kernel, doing)?;
+        let key = seal.key_bytes(self.keys.value_size() as usize);
+        self.keys.update(&slot, &key, MapFlags::ANY).context(ErrorKind::Kernel, doing)?;
         let control = pod::control_element(token, self.cell_bytes());
         cells.map.update(&[0; 4], &control, MapFlags::ANY).context(ErrorKind::Kernel, doing)?;
         // From here on frames reach the cells. A token in use belongs to a group that lives.

@@ -15,7 +15,7 @@ use crate::agent::spec::GroupSpec;
 use crate::bindings::{FB_INTF_VERSION, FB_WIRE_VERSION, fb_counters};
 
 /// Version of this module. Bump on any change of meaning.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 6;
 /// Longest request: 64 members take 1.3 KB.
 pub const MAX_REQUEST: usize = 8 << 10;
 /// Longest reply: a page of groups.

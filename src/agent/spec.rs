@@ -9,6 +9,8 @@ use crate::bindings::{
     FB_CHUNK_BYTES, FB_EVERYONE, FB_FRAME_BYTES, FB_JUMBO_BYTES, FB_MAX_MEMBERS, FB_MAX_WINDOW,
 };
 
+use crate::wire::Secret;
+
 /// IPv4 header, UDP header and frame header, in front of a chunk.
 const FRAME_OVERHEAD: u32 = 20 + 8 + FB_FRAME_BYTES;
 
@@ -54,6 +56,8 @@ impl Chunks {
 pub struct GroupSpec {
     /// Random, the same at all members: names the group in frames.
     pub token: u64,
+    /// What the key of its frames is made of; without one they bear a checksum.
+    pub secret: Option<Secret>,
     /// Which member this host is.
     pub self_index: u8,
     /// Addresses of all members' hosts.
@@ -138,6 +142,7 @@ mod tests {
     fn spec() -> GroupSpec {
         GroupSpec {
             token: u64::MAX,
+            secret: None,
             self_index: 1,
             members: vec![Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)],
             window: 64,

@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     pub transport: Transport,
     /// What goes to all members goes at once, where they hear it.
     pub multicast: bool,
+    /// Whether frames bear a code that takes the group's key.
+    pub auth: bool,
     /// Rank 0 has a profile, or is to make one.
     pub profile: bool,
 }
@@ -179,6 +181,7 @@ impl Default for Config {
                 quantize: None,
                 transport: Transport::Auto,
                 multicast: true,
+                auth: true,
                 profile: false,
             },
             given: Given::new(),

@@ -95,6 +95,9 @@ pub const SETTINGS: &[Setting] = &[
     Setting { name: "FOLDBACK_MULTICAST", form: "auto or off", reader: AllRanks, default: "`auto`",
         meaning: "`auto`: between more than two hosts that all hear them, results and broadcasts go by one frame, to an IP multicast address of the group's; `off`: by one to each",
         parse: Some(|config, text| one_of(&mut config.shared.multicast, text, &[("auto", true), ("off", false)])) },
+    Setting { name: "FOLDBACK_AUTH", form: "on or off", reader: AllRanks, default: "`on`",
+        meaning: "`on`: frames bear a code that only the members of their group can make, and none is believed without it ([security](security.md)); `off`: a checksum, which finds accidents only, and costs less",
+        parse: Some(|config, text| one_of(&mut config.shared.auth, text, &[("on", true), ("off", false)])) },
     Setting { name: "FOLDBACK_WINDOW", form: "a power of two from 256 to 4096", reader: AllRanks, default: "1024",
         meaning: "cells of a group, a power of two from 256 to 4096; a cell takes 1472 bytes of kernel memory on each host. Between hosts whose links have an MTU of 4096 or more it is a quarter of that, and 256 at least; cells there take 8960 bytes",
         parse: Some(|config, text| {
@@ -264,7 +267,7 @@ mod tests {
     }
 
     /// A value of each setting of a process other than its default.
-    const OTHERS: [(&str, &str); 17] = [
+    const OTHERS: [(&str, &str); 18] = [
         ("FOLDBACK", "off"),
         ("FOLDBACK_STATS", "-"),
         ("FOLDBACK_REPORT", "line"),
@@ -276,6 +279,7 @@ mod tests {
         ("FOLDBACK_SETUP_CALLS", "3"),
         ("FOLDBACK_ALGORITHM", "ring"),
         ("FOLDBACK_MULTICAST", "off"),
+        ("FOLDBACK_AUTH", "off"),
         ("FOLDBACK_WINDOW", "256"),
         ("FOLDBACK_SETUP_TIMEOUT", "7"),
         ("FOLDBACK_PROBE_TIMEOUT", "7"),

@@ -23,7 +23,7 @@ pub trait Datagrams {
 /// The programs may be at work at the same time: whatever either of them does under a cell's lock is right for
 /// the other, and a frame that comes twice says nothing new. So nobody has to know which of them is.
 pub struct Deputy<M, D> {
-    group: b::fb_group,
+    group: native::Group,
     memory: M,
     out: D,
     counters: Mutex<b::fb_counters>,
@@ -32,7 +32,7 @@ pub struct Deputy<M, D> {
 impl<M: Memory, D: Datagrams> Deputy<M, D> {
     /// One that works the cells in `memory`.
     pub fn new(identity: &Identity, memory: M, out: D) -> Self {
-        let group = native::group(identity, memory.window());
+        let group = native::Group::new(identity, memory.window());
         Self { group, memory, out, counters: Mutex::default() }
     }
 
@@ -62,12 +62,26 @@ impl<M: Memory, D: Datagrams> Deputy<M, D> {
 
     /// A frame has come from the member that it names, in a datagram of as many bytes as both have.
     pub fn take_in(&self, frame: &b::fb_frame, payload: &[u8]) {
-        if native::admits(frame, size_of::<b::fb_frame>() + payload.len(), &self.group) {
+        if self.group.admits(frame, size_of::<b::fb_frame>() + payload.len()) {
             self.lock().frames_in += 1;
             self.enter(frame, payload);
         } else {
             self.lock().drop_malformed += 1;
         }
+    }
+
+    /// A HELLO has come from the member that it names, in a datagram with nothing behind it. Whether that member sent it.
+    pub fn admits_hello(&self, hello: &b::fb_frame, payload: &[u8]) -> bool {
+        let is_theirs = self.group.seal().holds(hello, payload);
+        if !is_theirs {
+            let mut counters = self.lock();
+            let counter = match self.group.seal().is_keyed() {
+                true => &mut counters.drop_forged,
+                false => &mut counters.drop_corrupt,
+            };
+            *counter += 1;
+        }
+        is_theirs && payload.is_empty()
     }
 
     /// This host's leader sends a frame. As `fb_let_out()` in `bpf/tc.bpf.h`.
@@ -78,7 +92,7 @@ impl<M: Memory, D: Datagrams> Deputy<M, D> {
                 self.enter(frame, payload);
                 self.fan_out(frame, payload);
             }
-            b::FB_KIND_CONTRIBUTION if frame.target == self.group.self_ => {
+            b::FB_KIND_CONTRIBUTION if frame.target == self.group.me() => {
                 self.enter(frame, payload);
             }
             b::FB_KIND_BROADCAST => self.fan_out(frame, payload),
@@ -90,13 +104,13 @@ impl<M: Memory, D: Datagrams> Deputy<M, D> {
         let mut counters = self.lock();
         let reply = native::enter(&self.memory, &self.group, &mut counters, frame, payload, true);
         drop(counters);
-        for member in (0..self.group.members).filter(|member| reply.mask() >> member & 1 == 1) {
+        for member in (0..self.group.members()).filter(|member| reply.mask() >> member & 1 == 1) {
             self.send(member, reply.frame(), reply.payload());
         }
     }
 
     fn fan_out(&self, frame: &b::fb_frame, payload: &[u8]) {
-        for member in (0..self.group.members).filter(|member| *member != self.group.self_) {
+        for member in (0..self.group.members()).filter(|member| *member != self.group.me()) {
             self.send(member, frame, payload);
         }
     }

@@ -290,7 +290,9 @@ impl Keeper {
             let frame = frame_of(frame);
             let Some(seat) = self.find(&frame, |named| named.sends_from(from)) else { continue };
             if u32::from(frame.kind) == FB_KIND_HELLO {
-                seat.out().heard(&frame);
+                if seat.admits_hello(&frame, payload) {
+                    seat.out().heard(&frame);
+                }
             } else {
                 seat.take_in(&frame, payload);
             }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::deputy::Datagrams;
 use super::{Contact, FRAME, Keeper};
 use crate::bindings as b;
-use crate::wire::{Identity, sealed};
+use crate::wire::{Identity, Seal};
 
 /// A keeper that has answered is not asked again for so long.
 const FRESH: Duration = Duration::from_secs(2);
@@ -29,6 +29,7 @@ const ANSWERS: u64 = 2;
 pub struct Peers {
     keeper: Arc<Keeper>,
     token: u64,
+    seal: Seal,
     me: u8,
     /// By member; none for ourselves, and where there is no keeper.
     peers: Vec<Option<Peer>>,
@@ -61,8 +62,8 @@ impl Peers {
             silent: AtomicBool::default(),
         };
         let peers = peers.into_iter().map(|contact| contact.map(peer)).collect();
-        let (token, me) = (identity.token, identity.me);
-        Self { keeper: Arc::clone(keeper), token, me, peers, begin: Instant::now() }
+        let (token, seal, me) = (identity.token, identity.seal.clone(), identity.me);
+        Self { keeper: Arc::clone(keeper), token, seal, me, peers, begin: Instant::now() }
     }
 
     fn now(&self) -> u64 {
@@ -83,7 +84,7 @@ impl Peers {
             source: self.me,
             ..Default::default()
         };
-        let _ = self.keeper.socket.send_to(bytes_of(&sealed(hello, &[])), to);
+        let _ = self.keeper.socket.send_to(bytes_of(&self.seal.sealed(hello, &[])), to);
     }
 
     fn ask(&self, peer: &Peer, now: u64) {
@@ -91,7 +92,7 @@ impl Peers {
         self.say(peer.contact.at, ASKS);
     }
 
-    /// A HELLO has come in a datagram.
+    /// A HELLO of a member's has come in a datagram.
     pub(super) fn heard(&self, hello: &b::fb_frame) {
         let Some(peer) = self.peer(hello.source) else { return };
         if hello.seq == ASKS {

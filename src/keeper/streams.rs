@@ -277,14 +277,15 @@ mod tests {
     use std::net::{Ipv4Addr, UdpSocket};
 
     use super::*;
-    use crate::wire::sealed;
+    use crate::wire::Seal;
 
     /// For hangs alone.
     const MOST: Duration = Duration::from_secs(120);
 
     fn frame(seq: u64, payload: &[u8]) -> Vec<u8> {
         let (magic, length) = (FB_WIRE_MAGIC, payload.len() as u16);
-        let frame = sealed(fb_frame { magic, seq, length, ..Default::default() }, payload);
+        let frame = fb_frame { magic, seq, length, ..Default::default() };
+        let frame = Seal::new(None).sealed(frame, payload);
         // SAFETY: a frame is FRAME bytes without holes (bpf/wire.h).
         let header = unsafe { *(&raw const frame).cast::<[u8; FRAME]>() };
         [&header, payload].concat()

@@ -8,7 +8,7 @@ use super::ways::Ways;
 use super::*;
 use crate::bindings as b;
 use crate::wire::cells::Cells;
-use crate::wire::{Algorithm, Buffers, Fabric, Kind, Transfer, Wire};
+use crate::wire::{Algorithm, Buffers, Fabric, Kind, Seal, Secret, Transfer, Wire};
 
 const WINDOW: u32 = 256;
 const TOKEN: u64 = 0x1234_5678_9abc_def0;
@@ -53,10 +53,21 @@ impl Buffers for Data {
     }
 }
 
+/// Seals its frames.
+fn seal() -> Seal {
+    Seal::new(Some(Secret::new([1, 2])))
+}
+
+/// A member of the test's group.
+fn identity(members: u8, me: u8) -> Identity {
+    let chunk_bytes = b::FB_CHUNK_BYTES as u16;
+    Identity { token: TOKEN, seal: seal(), members, me, chunk_bytes, multicast: false }
+}
+
 /// A frame of the test's group.
 fn frame(kind: b::fb_kind, rest: fb_frame) -> fb_frame {
     let (magic, version) = (b::FB_WIRE_MAGIC, b::FB_WIRE_VERSION as u8);
-    crate::wire::sealed(fb_frame { magic, version, kind: kind as u8, token: TOKEN, ..rest }, &[])
+    seal().sealed(fb_frame { magic, version, kind: kind as u8, token: TOKEN, ..rest }, &[])
 }
 
 /// Its bytes.
@@ -91,11 +102,10 @@ fn members_by(count: u8, ways: impl Fn(Arc<Seat>) -> Ways<Nowhere, Mapped, Peers
         (0..count).map(|member| SocketAddrV4::new(address(member), at(member).port())).collect();
     let (mut wires, mut seats) = (Vec::new(), Vec::new());
     for me in 0..count {
-        let chunk_bytes = b::FB_CHUNK_BYTES as u16;
-        let identity = Identity { token: TOKEN, members: count, me, chunk_bytes, multicast: false };
+        let identity = identity(count, me);
         let others = peers.iter().enumerate();
         let others = others.map(|(member, at)| (member != usize::from(me)).then(|| home(*at)));
-        let memory = Mapped::own(WINDOW, chunk_bytes).unwrap();
+        let memory = Mapped::own(WINDOW, identity.chunk_bytes).unwrap();
         let seat = at(me).seat(&identity, others.collect(), memory.clone());
         seats.push(Arc::clone(&seat));
         wires.push(Wire::new(Cells::new(memory), ways(seat), identity));
@@ -228,9 +238,8 @@ fn datagrams_from_the_address_of_connections_are_not_listened_to() {
     let contact =
         Contact { at: address_of(&at_home), elsewhere: vec![(elsewhere(1), address_of(&forger))] };
     let keeper = Keepers::default().at(address(0), &[]).unwrap();
-    let chunk_bytes = b::FB_CHUNK_BYTES as u16;
-    let identity = Identity { token: TOKEN, members: 2, me: 0, chunk_bytes, multicast: false };
-    let memory = Mapped::own(WINDOW, chunk_bytes).unwrap();
+    let identity = identity(2, 0);
+    let memory = Mapped::own(WINDOW, identity.chunk_bytes).unwrap();
     let seat = keeper.seat(&identity, vec![None, Some(contact)], memory);
     let cast = |seq| {
         let rest = fb_frame { seq, source: 1, target: 1, ..Default::default() };
@@ -286,12 +295,11 @@ fn goes_by_a_connection(contact: Contact, streams: &Streams) {
     let elsewhere: Vec<_> = contact.elsewhere.iter().map(|(own, _)| *own).collect();
     let keeper = Keepers::default().at(to, &elsewhere).unwrap();
     let own = keeper.elsewhere().pop().unwrap_or(SocketAddrV4::new(to, keeper.port()));
-    let chunk_bytes = b::FB_CHUNK_BYTES as u16;
-    let identity = Identity { token: TOKEN, members: 2, me: 0, chunk_bytes, multicast: false };
+    let identity = identity(2, 0);
     let seat = keeper.seat(
         &identity,
         vec![None, Some(contact)],
-        Mapped::own(WINDOW, chunk_bytes).unwrap(),
+        Mapped::own(WINDOW, identity.chunk_bytes).unwrap(),
     );
     let pull = frame(b::FB_KIND_PULL, fb_frame { seq: 7, target: 1, ..Default::default() });
     let (begin, mut came) = (Instant::now(), None);
@@ -359,11 +367,13 @@ impl Datagrams for Counted {
 
 #[test]
 fn frames_take_both_ways_while_the_programs_are_in_doubt() {
-    let chunk_bytes = b::FB_CHUNK_BYTES as u16;
-    let identity = Identity { token: TOKEN, members: 2, me: 0, chunk_bytes, multicast: false };
+    let identity = identity(2, 0);
     let (first, second) = (Counted::default(), Counted::default());
-    let deputy =
-        Arc::new(Deputy::new(&identity, Mapped::own(WINDOW, chunk_bytes).unwrap(), second.clone()));
+    let deputy = Arc::new(Deputy::new(
+        &identity,
+        Mapped::own(WINDOW, identity.chunk_bytes).unwrap(),
+        second.clone(),
+    ));
     let mut ways = Ways::new(first.clone());
     let pull = fb_frame { kind: b::FB_KIND_PULL as u8, ..Default::default() };
     let sent = |ways: &mut Ways<Counted, Mapped, Counted>| {
@@ -390,7 +400,7 @@ fn frames_take_both_ways_while_the_programs_are_in_doubt() {
         let (magic, version) = (b::FB_WIRE_MAGIC, b::FB_WIRE_VERSION as u8);
         let frame =
             fb_frame { magic, version, kind, token: TOKEN, seq, source: 1, target: 1, ..pull };
-        deputy.take_in(&crate::wire::sealed(frame, &[]), &[]);
+        deputy.take_in(&seal().sealed(frame, &[]), &[]);
     };
     for seq in 1..=20 {
         word(seq);

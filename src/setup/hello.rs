@@ -10,6 +10,7 @@ use super::{hosts, troubles};
 use crate::bindings::FB_MAX_MEMBERS;
 use crate::config::{Config, Network, announced};
 use crate::topology::Layout;
+use crate::wire::Secret;
 
 /// What a rank says in the first exchange: who and where it is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -21,6 +22,8 @@ pub struct Hello {
     uid: u32,
     /// The first rank's becomes the group's.
     pub token: u64,
+    /// So does its secret, if frames are to bear a code.
+    pub secret: Option<Secret>,
     /// This rank is to write down what the programs counted.
     pub counts: bool,
 }
@@ -28,15 +31,18 @@ pub struct Hello {
 impl Hello {
     /// What this rank says.
     pub fn new(config: &Config) -> Self {
-        let mut token = [0; 8];
-        let random = std::fs::File::open("/dev/urandom")
-            .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut token));
+        let mut random = [0; 24];
+        let drawn = std::fs::File::open("/dev/urandom")
+            .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut random));
+        let (words, _) = random.as_chunks();
+        let [token, first, second] = [0, 1, 2].map(|at| u64::from_ne_bytes(words[at]));
         Self {
-            trouble: random.err().map(|error| Trouble::Random(error.to_string())),
+            trouble: drawn.err().map(|error| Trouble::Random(error.to_string())),
             host: hosts::host_id(),
             addresses: hosts::addresses(&config.networks),
             uid: nix::unistd::geteuid().as_raw(),
-            token: u64::from_ne_bytes(token),
+            token,
+            secret: config.shared.auth.then(|| Secret::new([first, second])),
             counts: config.counts(),
         }
     }

@@ -55,6 +55,7 @@ fn by_agent(
 ) -> Result<(GroupWire, Member), Trouble> {
     let spec = GroupSpec {
         token: identity.token,
+        secret: identity.seal.secret(),
         self_index: identity.me,
         members: members.to_vec(),
         window,
@@ -81,7 +82,7 @@ fn by_agent(
         interface: group.interface,
         host: hosts::host_name(),
     };
-    Ok((Wire::new(Cells::new(memory), Ways::new(sockets), *identity), member))
+    Ok((Wire::new(Cells::new(memory), Ways::new(sockets), identity.clone()), member))
 }
 
 /// Makes this host a member without programs.
@@ -98,7 +99,7 @@ fn by_keeper(
     let own = members[usize::from(identity.me)];
     let interface = hosts::interface_at(own).unwrap_or_else(|| own.to_string());
     let member = Member { served: None, interface, host: hosts::host_name() };
-    Ok((Wire::new(Cells::new(memory), Ways::without_programs(seat), *identity), member))
+    Ok((Wire::new(Cells::new(memory), Ways::without_programs(seat), identity.clone()), member))
 }
 
 /// What has been tried out goes to work; with programs, it gets its second way.
@@ -180,7 +181,7 @@ pub fn try_out(
         waiter.turn();
     }
     // One chunk for each aggregator.
-    let identity = *wire.identity();
+    let identity = wire.identity().clone();
     let bytes = usize::from(identity.members) * usize::from(identity.chunk_bytes);
     let (op, element) = (FB_OP_BOR as u8, FB_TYPE_U8 as u8);
     let mut marks = vec![identity.me; bytes];

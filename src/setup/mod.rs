@@ -38,7 +38,7 @@ use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::topology::{Layout, Place};
 use crate::wire::socket::SocketPool;
-use crate::wire::{Algorithm, Identity, window_for};
+use crate::wire::{Algorithm, Identity, Seal, window_for};
 use agent::AgentAccess;
 use exchange::exchange;
 use hello::{Hello, agree, elsewhere};
@@ -137,6 +137,7 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
     let all_may_hear = !by_sockets && leaders().all(|offer| offer.multicast);
     let identity = Identity {
         token: hellos[0].token,
+        seal: Seal::new(hellos[0].secret),
         members: members.len() as u8,
         me: me as u8,
         chunk_bytes,

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use super::buffers::Buffers;
 use super::cells::Memory;
-use super::check::sealed;
 use super::stripe::Stripe;
 use super::{
     Algorithm, Fabric, Kind, Mismatch, Part, Transfer, Turn, Wire, chunks_in_flight, most_frames,
@@ -324,7 +323,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         for frames in frames.chunks(most_frames(self.identity.chunk_bytes)) {
             let posted = |frame: &b::fb_frame| {
                 let payload = self.cells.posted(frame);
-                (sealed(*frame, payload), payload)
+                (self.identity.seal.sealed(*frame, payload), payload)
             };
             let frames: Vec<_> = frames.iter().map(posted).collect();
             self.fabric.send_many(other, &frames);

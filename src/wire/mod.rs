@@ -17,10 +17,10 @@
 
 mod buffers;
 pub mod cells;
-mod check;
 mod flight;
 mod mismatch;
 pub mod native;
+mod seal;
 mod shards;
 pub mod socket;
 mod stripe;
@@ -40,9 +40,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::bindings as b;
 use cells::{Cells, Memory};
-pub(crate) use check::sealed;
+pub use seal::{Seal, Secret};
 
-/// Sends frames, which bear their checksum. Losing one is no error; the protocol asks again.
+/// Sends frames, which bear their seal. Losing one is no error; the protocol asks again.
 pub trait Fabric {
     /// Sends `frame` and `payload` towards `member`.
     fn send(&mut self, member: u8, frame: &b::fb_frame, payload: &[u8]);
@@ -114,10 +114,12 @@ impl Algorithm {
 }
 
 /// Which member of which group a host is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Identity {
     /// The group's random token.
     pub token: u64,
+    /// Seals the group's frames.
+    pub seal: Seal,
     /// Number of members, 2 to `FB_MAX_MEMBERS`.
     pub members: u8,
     /// Index of this host among the members.
@@ -177,7 +179,7 @@ pub struct Wire<M, F, B> {
     pub fabric: F,
     identity: Identity,
     /// What the cells' own code wants to know of the group.
-    group: b::fb_group,
+    group: native::Group,
     flights: Flights<B>,
     /// The next chunk's number.
     next_seq: u64,
@@ -216,7 +218,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     pub fn new(cells: Cells<M>, fabric: F, identity: Identity) -> Self {
         assert!(cells.window() >= SMALLEST_WINDOW, "a window of {} cells", cells.window());
         assert!(identity.chunk_bytes <= cells.memory().most_bytes());
-        let group = native::group(&identity, cells.window() as u32);
+        let group = native::Group::new(&identity, cells.window() as u32);
         Self {
             cells,
             fabric,
@@ -267,11 +269,11 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         if self.identity.multicast {
             // Before the others, so that it has mostly come where those have.
             let flags = b::FB_FLAG_DIRECT as u8;
-            self.fabric.send(self.other(), &sealed(b::fb_frame { flags, ..hello }, &[]), &[]);
+            self.fabric.send(self.other(), &self.sealed(b::fb_frame { flags, ..hello }, &[]), &[]);
         }
         for member in 0..self.identity.members {
             if member != self.identity.me {
-                self.fabric.send(member, &sealed(hello, &[]), &[]);
+                self.fabric.send(member, &self.sealed(hello, &[]), &[]);
             }
         }
     }
@@ -326,6 +328,10 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         }
     }
 
+    fn sealed(&self, frame: b::fb_frame, payload: &[u8]) -> b::fb_frame {
+        self.identity.seal.sealed(frame, payload)
+    }
+
     /// This host has released every chunk up to here.
     fn consumed(&self) -> u64 {
         self.open_sync.map_or(self.done, |sync| self.done.min(sync - 1))
@@ -376,10 +382,11 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         if u32::from(frame.flags) == b::FB_FLAG_RING {
             self.add_to_ring(frame, payload);
         } else if frame.target == self.identity.me || u32::from(frame.flags) == b::FB_FLAG_DIRECT {
-            self.fabric.send(self.other(), &sealed(frame, payload), payload);
+            self.fabric.send(self.other(), &self.sealed(frame, payload), payload);
         } else {
             let posted = self.cells.post_contribution(&frame, payload);
-            self.fabric.send(frame.target, &sealed(frame, posted), posted);
+            let sealed = self.identity.seal.sealed(frame, posted);
+            self.fabric.send(frame.target, &sealed, posted);
         }
     }
 
@@ -388,7 +395,6 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     fn add_to_ring(&mut self, frame: b::fb_frame, payload: &[u8]) {
         let mut counters = b::fb_counters::default();
         let (memory, group) = (self.cells.memory(), &self.group);
-        let frame = sealed(frame, payload);
         let reply = native::enter(memory, group, &mut counters, &frame, payload, true);
         if reply.mask() != 0 {
             self.fabric.send(self.other(), reply.frame(), reply.payload());
@@ -512,7 +518,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         self.asked += 1;
         let flags = if self.cells.is_deaf() { flags | b::FB_FLAG_DEAF as u8 } else { flags };
         let frame = b::fb_frame { seq, target, flags, ..self.frame(b::FB_KIND_PULL) };
-        self.fabric.send(member, &sealed(frame, &[]), &[]);
+        self.fabric.send(member, &self.sealed(frame, &[]), &[]);
     }
 
     /// Asks for what is missing of a fold that this host waits for: its aggregator, or else the members

@@ -3,8 +3,8 @@
 
 use std::mem::MaybeUninit;
 
-use super::Identity;
 use super::cells::Memory;
+use super::{Identity, Seal};
 use crate::bindings as b;
 
 /// What a hook sends. Of the payload no more is written than the frame says, which is mostly far less than there is
@@ -41,21 +41,45 @@ impl Reply {
     }
 }
 
-/// Whether a frame that came in a datagram of `bytes` bytes, from the member that it names, is to be taken
-/// in by this host.
-pub fn admits(frame: &b::fb_frame, bytes: usize, group: &b::fb_group) -> bool {
-    // SAFETY: reads both.
-    unsafe { b::fb_native_admits(frame, bytes as u64, group) != 0 }
+/// What the code of the cells wants to know of a group: not where its members are.
+pub struct Group {
+    group: b::fb_group,
+    seal: Seal,
 }
 
-/// What the code of the cells wants to know of a group: not where its members are.
-pub fn group(identity: &Identity, window: u32) -> b::fb_group {
-    b::fb_group {
-        window,
-        chunk_bytes: identity.chunk_bytes,
-        members: identity.members,
-        self_: identity.me,
-        ..Default::default()
+impl Group {
+    /// The group of a member, with so many cells in its window.
+    pub fn new(identity: &Identity, window: u32) -> Self {
+        let group = b::fb_group {
+            window,
+            chunk_bytes: identity.chunk_bytes,
+            members: identity.members,
+            self_: identity.me,
+            ..Default::default()
+        };
+        Self { group, seal: identity.seal.clone() }
+    }
+
+    /// Number of members.
+    pub fn members(&self) -> u8 {
+        self.group.members
+    }
+
+    /// Index of this host among them.
+    pub fn me(&self) -> u8 {
+        self.group.self_
+    }
+
+    /// Seals frames of the group.
+    pub fn seal(&self) -> &Seal {
+        &self.seal
+    }
+
+    /// Whether a frame that came in a datagram of `bytes` bytes, from the member that it names, is to be taken
+    /// in by this host, if its seal is right.
+    pub fn admits(&self, frame: &b::fb_frame, bytes: usize) -> bool {
+        // SAFETY: reads both.
+        unsafe { b::fb_native_admits(frame, bytes as u64, &raw const self.group) != 0 }
     }
 }
 
@@ -63,7 +87,7 @@ pub fn group(identity: &Identity, window: u32) -> b::fb_group {
 /// long as the frame says, and the group is of the memory's window.
 pub fn enter<M: Memory>(
     memory: &M,
-    group: &b::fb_group,
+    group: &Group,
     counters: &mut b::fb_counters,
     frame: &b::fb_frame,
     payload: &[u8],
@@ -71,7 +95,7 @@ pub fn enter<M: Memory>(
 ) -> Reply {
     assert_eq!(payload.len(), usize::from(frame.length));
     assert!(frame.length.max(frame.extent) <= memory.most_bytes());
-    assert_eq!(group.window, memory.window());
+    assert_eq!(group.group.window, memory.window());
     let mut reply = Reply(Box::new_uninit());
     // SAFETY: the memory has 1 + window elements (contract of `Memory`), which are changed under the cell's
     // lock, or by one word, as the programs do, and have room for what the frame speaks of; the reply is written
@@ -80,7 +104,8 @@ pub fn enter<M: Memory>(
         b::fb_native_cell(
             frame,
             payload.as_ptr().cast(),
-            group,
+            &raw const group.group,
+            group.seal.key(),
             memory.base(),
             memory.cell(frame.seq),
             counters,

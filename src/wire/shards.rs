@@ -12,7 +12,6 @@
 //! then, and sends them again when it asks for that.
 
 use super::cells::Memory;
-use super::check::sealed;
 use super::flight::{Awaited, Coming, Flights};
 use super::stripe::{Stripe, in_flight};
 use super::transfer::Transfer;
@@ -101,7 +100,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
                 let kind = b::FB_KIND_PIECE;
                 let message = transfer.message;
                 let frame = b::fb_frame { seq, target: to, length, message, ..self.frame(kind) };
-                (sealed(frame, payload), payload)
+                (self.sealed(frame, payload), payload)
             })
             .collect();
         for frames in frames.chunks(most_frames(self.identity.chunk_bytes)) {

@@ -275,6 +275,7 @@ pub fn eventually(what: &str, mut check: impl FnMut() -> bool) {
 pub fn spec(token: u64) -> GroupSpec {
     GroupSpec {
         token,
+        secret: None,
         self_index: 0,
         members: vec![HERE, THERE],
         window: 64,

@@ -51,7 +51,7 @@ fn only_the_groups_owner_sends_for_it() {
 }
 
 #[test]
-fn frames_for_another_member_go_out_as_they_are() {
+fn frames_for_another_member_go_out_as_they_are_from_the_port_of_frames() {
     in_namespace(|| {
         let host = Host::new(3, 0);
         for (packet, counted) in [
@@ -62,7 +62,7 @@ fn frames_for_another_member_go_out_as_they_are() {
         ] {
             let verdict = host.egress(&packet);
             assert_eq!((verdict.code, verdict.mark), (TC_NEXT, 0));
-            assert_eq!(verdict.packet, packet.bytes());
+            assert_eq!(verdict.packet, packet.clone().let_out().bytes());
             assert_eq!(host.counted(), counted, "{packet:?}");
         }
         assert_eq!(host.cell(1).seq, 0, "what is posted is the leader's business");

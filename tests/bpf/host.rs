@@ -1,14 +1,16 @@
 //! One host of one group: its maps, and the packets that it meets.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use foldback::bindings as b;
+use foldback::wire::{Seal, Secret};
 use libbpf_rs::MapHandle;
 
 use crate::kernel::{Hook, Kernel, Verdict, element, set_element};
 use crate::namespace::V0;
-use crate::packet::Packet;
+use crate::packet::{Key, Packet};
 
 pub const TC_NEXT: i32 = -1;
 pub const TC_TAKEN: i32 = 2;
@@ -72,6 +74,7 @@ pub struct Host {
     pub token: u64,
     pub slot: u32,
     pub me: u8,
+    key: Option<Arc<Key>>,
     cells: MapHandle,
     counted: Cell<[u64; COUNTERS]>,
 }
@@ -86,6 +89,15 @@ impl Host {
 
     /// The same, on some loaded programs.
     pub fn on(kernel: &'static Kernel, members: u8, me: u8) -> Self {
+        Self::with(kernel, members, me, true)
+    }
+
+    /// One whose group has no key.
+    pub fn without_key(members: u8, me: u8) -> Self {
+        Self::with(Kernel::shared(), members, me, false)
+    }
+
+    fn with(kernel: &'static Kernel, members: u8, me: u8, keyed: bool) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let slot = NEXT.fetch_add(1, Ordering::Relaxed);
         assert!(slot < b::FB_MAX_GROUPS);
@@ -105,8 +117,10 @@ impl Host {
             member.address = u32::from_ne_bytes(address(index));
             member.mac = mac_word(index);
         }
-        let cells = kernel.add_group(token, &group);
-        Self { kernel, token, slot, me, cells, counted: Cell::default() }
+        let secret = keyed.then_some([token, !token]);
+        let cells = kernel.add_group(token, &Seal::new(secret.map(Secret::new)), &group);
+        let key = secret.map(|secret| Arc::new(Key::new(secret)));
+        Self { kernel, token, slot, me, key, cells, counted: Cell::default() }
     }
 
     /// Changes the group.
@@ -123,7 +137,10 @@ impl Host {
         Packet::new(frame, payload).with(|p| {
             (p.from_mac, p.to_mac) = (mac(source), mac(to));
             (p.ip.from, p.ip.to) = (address(source), address(to));
-            p.udp.from = 40_000 + u16::from(source);
+            if source == self.me {
+                p.udp.from = 40_000;
+            }
+            p.key.clone_from(&self.key);
         })
     }
 

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 use foldback::bindings as b;
+use foldback::wire::Seal;
 use foldback::wire::cells::cell_bytes;
 use libbpf_rs::libbpf_sys::{
     BPF_F_INNER_MAP, BPF_F_MMAPABLE, BPF_F_XDP_HAS_FRAGS, bpf_map_create_opts,
@@ -38,6 +39,7 @@ pub struct Kernel {
     xdp: OwnedFd,
     groups: MapHandle,
     cells: MapHandle,
+    keys: MapHandle,
     counters: MapHandle,
 }
 
@@ -79,6 +81,7 @@ impl Kernel {
             xdp: program("fb_xdp_ingress"),
             groups: map("groups"),
             cells: map("cells"),
+            keys: map("keys"),
             counters: map("counters"),
         }
     }
@@ -161,10 +164,12 @@ impl Kernel {
     }
 
     /// Makes cells for a group, and lets the programs know both.
-    pub fn add_group(&self, token: u64, group: &b::fb_group) -> MapHandle {
+    pub fn add_group(&self, token: u64, seal: &Seal, group: &b::fb_group) -> MapHandle {
         let inner = create_cells(group.window, self.chunk_bytes);
         let fd = inner.as_fd().as_raw_fd().to_ne_bytes();
         self.cells.update(&group.slot.to_ne_bytes(), &fd, MapFlags::ANY).expect("cells");
+        let key = seal.key_bytes(self.keys.value_size() as usize);
+        self.keys.update(&group.slot.to_ne_bytes(), &key, MapFlags::ANY).expect("a key");
         // The control element lies in a cell's place.
         let mut control: b::fb_cell = element(&inner, 0);
         control.arrived = token;

@@ -2,13 +2,15 @@
 //!
 //! The layout is written out here a second time on purpose: it is what the protocol promises.
 
+use std::sync::Arc;
+
 use foldback::bindings as b;
 
 /// Bytes in front of a frame: Ethernet, IPv4, UDP.
 pub const OUTER_BYTES: usize = 14 + 20 + 8;
 
 /// An Ethernet frame with a datagram in it. Every field goes out as it stands, but for the IPv4
-/// checksum, which is made to fit, and a frame's own, if it is 0.
+/// checksum, which is made to fit, and a frame's seal, if it is 0.
 #[derive(Clone, Debug)]
 pub struct Packet {
     pub to_mac: [u8; 6],
@@ -17,6 +19,8 @@ pub struct Packet {
     pub ip: Ip,
     pub udp: Udp,
     pub frame: b::fb_frame,
+    /// Its group's; `None`: its frames bear a checksum.
+    pub key: Option<Arc<Key>>,
     pub payload: Vec<u8>,
     /// A bit that is flipped, counted from the frame's first.
     pub flipped: Option<usize>,
@@ -70,8 +74,14 @@ impl Packet {
                 to: [0; 4],
                 options: Vec::new(),
             },
-            udp: Udp { from: 40_000, to: b::FB_UDP_PORT as u16, length: udp_bytes, checksum: 0 },
+            udp: Udp {
+                from: b::FB_UDP_PORT as u16,
+                to: b::FB_UDP_PORT as u16,
+                length: udp_bytes,
+                checksum: 0,
+            },
             frame: b::fb_frame { length, ..frame },
+            key: None,
             payload: payload.to_vec(),
             flipped: None,
         }
@@ -83,11 +93,16 @@ impl Packet {
         self
     }
 
-    /// The same, with its checksum fixed: what is changed from now on shows.
+    /// The same, with its seal fixed: what is changed from now on shows.
     pub fn sealed(mut self) -> Self {
-        let bytes = frame_bytes(&self.frame, &self.payload);
-        self.frame.check = u32::from_ne_bytes([bytes[44], bytes[45], bytes[46], bytes[47]]);
+        let bytes = self.frame_bytes();
+        self.frame.seal = word(&bytes, b::FB_FRAME_BYTES as usize - 8);
         self
+    }
+
+    /// The same, as the egress program lets it out: from the port of frames.
+    pub fn let_out(self) -> Self {
+        self.with(|p| p.udp.from = b::FB_UDP_PORT as u16)
     }
 
     /// The same, with a bit of frame and payload flipped on the way.
@@ -99,7 +114,7 @@ impl Packet {
     /// A super-frame: this packet's frame, and behind it those of others.
     pub fn and(mut self, more: &[Self]) -> Self {
         for other in more {
-            self.payload.extend(frame_bytes(&other.frame, &other.payload));
+            self.payload.extend(other.frame_bytes());
             self.payload.extend(&other.payload);
         }
         self.udp.length = (8 + b::FB_FRAME_BYTES as usize + self.payload.len()) as u16;
@@ -117,11 +132,38 @@ impl Packet {
         for field in [self.udp.from, self.udp.to, self.udp.length, self.udp.checksum] {
             bytes.extend(field.to_be_bytes());
         }
-        bytes.extend(frame_bytes(&self.frame, &self.payload));
+        bytes.extend(self.frame_bytes());
         bytes.extend(&self.payload);
         if let Some(bit) = self.flipped {
             bytes[OUTER_BYTES + bit / 8] ^= 1 << (bit % 8);
         }
+        bytes
+    }
+
+    /// The frame as it is in memory; what `payload` has beyond its length is another's.
+    fn frame_bytes(&self) -> Vec<u8> {
+        let frame = &self.frame;
+        let mut bytes = frame.magic.to_ne_bytes().to_vec();
+        bytes.extend([frame.version, frame.kind, frame.op, frame.type_]);
+        for field in [frame.token, frame.seq, frame.consumed] {
+            bytes.extend(field.to_ne_bytes());
+        }
+        bytes.extend([frame.source, frame.target]);
+        bytes.extend(frame.length.to_ne_bytes());
+        bytes.extend([frame.flags, frame.reserved]);
+        bytes.extend(frame.offset.to_ne_bytes());
+        bytes.extend(frame.extent.to_ne_bytes());
+        bytes.extend(frame.reserved_2.to_ne_bytes());
+        bytes.extend(frame.reserved_4.to_ne_bytes());
+        bytes.extend(frame.message.to_ne_bytes());
+        let own = &self.payload[..self.payload.len().min(frame.length.into())];
+        let seal = match (frame.seal, &self.key) {
+            (0, Some(key)) => key.code(&bytes, own),
+            (0, None) => frame_checksum(&bytes, own),
+            (fixed, _) => fixed,
+        };
+        bytes.extend(seal.to_ne_bytes());
+        assert_eq!(bytes.len(), b::FB_FRAME_BYTES as usize);
         bytes
     }
 }
@@ -154,44 +196,66 @@ fn internet_checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// The checksum of a frame with zeroes in its place, and of its payload.
-fn frame_checksum(frame: &[u8], payload: &[u8]) -> u32 {
-    let mut bytes = [frame, payload].concat();
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]))
+}
+
+/// The checksum of a frame without its seal, and of its payload, with words of zero behind each that fill up pairs.
+fn frame_checksum(frame: &[u8], payload: &[u8]) -> u64 {
+    let mut bytes = [frame, &[0; 8], payload].concat();
     bytes.resize(bytes.len().next_multiple_of(16), 0);
-    let word = |at| u64::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]));
     let lane = |first: usize| {
         let (mut sum, mut sum_of_sums) = (0u64, 0u64);
         for at in (first..bytes.len()).step_by(16) {
-            sum = sum.wrapping_add(word(at));
+            sum = sum.wrapping_add(word(&bytes, at));
             sum_of_sums = sum_of_sums.wrapping_add(sum);
         }
         sum ^ sum_of_sums.rotate_right(32)
     };
     let mix = |word: u64| word.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mix(lane(8).wrapping_add(mix(lane(0)).rotate_right(32))) >> 32) as u32
+    mix(lane(8).wrapping_add(mix(lane(0)).rotate_right(32)))
 }
 
-/// A frame as it is in memory; what `payload` has beyond its length is another's.
-fn frame_bytes(frame: &b::fb_frame, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = frame.magic.to_ne_bytes().to_vec();
-    bytes.extend([frame.version, frame.kind, frame.op, frame.type_]);
-    for field in [frame.token, frame.seq, frame.consumed] {
-        bytes.extend(field.to_ne_bytes());
+/// The key of a group.
+#[derive(Debug)]
+pub struct Key {
+    finish: [u64; 2],
+    /// NH's, in halves of words.
+    halves: Vec<u32>,
+}
+
+#[expect(deprecated, reason = "it is the SipHash-2-4 that is not the library's")]
+fn siphash([first, second]: [u64; 2], words: &[u64]) -> u64 {
+    let mut sip = std::hash::SipHasher::new_with_keys(first, second);
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    std::hash::Hasher::write(&mut sip, &bytes);
+    std::hash::Hasher::finish(&sip)
+}
+
+impl Key {
+    /// The key that is made of a secret.
+    pub fn new(secret: [u64; 2]) -> Self {
+        let word = |at| siphash(secret, &[at]);
+        let halves = (2..2 + u64::from(b::FB_KEY_WORDS)).map(word);
+        let halves = halves.flat_map(|word| [word as u32, (word >> 32) as u32]);
+        Self { finish: [word(0), word(1)], halves: halves.collect() }
     }
-    bytes.extend([frame.source, frame.target]);
-    bytes.extend(frame.length.to_ne_bytes());
-    bytes.extend([frame.flags, frame.reserved]);
-    bytes.extend(frame.offset.to_ne_bytes());
-    bytes.extend(frame.extent.to_ne_bytes());
-    bytes.extend(frame.reserved_2.to_ne_bytes());
-    bytes.extend(frame.check.to_ne_bytes());
-    bytes.extend(frame.message.to_ne_bytes());
-    bytes.extend(frame.reserved_8.to_ne_bytes());
-    assert_eq!(bytes.len(), b::FB_FRAME_BYTES as usize);
-    if frame.check == 0 {
-        let own = &payload[..payload.len().min(frame.length.into())];
-        let check = frame_checksum(&bytes, own);
-        bytes[44..48].copy_from_slice(&check.to_ne_bytes());
+
+    /// The code of a frame without its seal, and of its payload.
+    fn code(&self, frame: &[u8], payload: &[u8]) -> u64 {
+        let mut bytes = [frame, payload].concat();
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        let words = (0..bytes.len() / 8).map(|at| word(&bytes, 8 * at));
+        let halves: Vec<u32> = words.flat_map(|word| [word as u32, (word >> 32) as u32]).collect();
+        let nh = |key: &[u32]| {
+            let pairs = halves.as_chunks::<2>().0.iter().zip(key.as_chunks::<2>().0);
+            let term = |([a, b], [k, l]): (&[u32; 2], &[u32; 2])| {
+                u64::from(a.wrapping_add(*k)) * u64::from(b.wrapping_add(*l))
+            };
+            pairs.map(term).fold(0, u64::wrapping_add)
+        };
+        let said = [0, 16, 32].map(|at| word(frame, at));
+        let [first, second] = [nh(&self.halves), nh(&self.halves[2..])];
+        siphash(self.finish, &[first, second, said[0], said[1], said[2]])
     }
-    bytes
 }

@@ -54,7 +54,7 @@ fn it_leaves_as_it_is_and_is_never_sent_again() {
         let (host, peer) = (Host::new(4, 1), Peer::listen());
         let piece = host.piece(1, Chunk { target: 0, ..PIECE }, b"yours");
         let sent = host.egress(&piece);
-        assert!(sent.code == TC_NEXT && sent.mark == 0 && sent.packet == piece.bytes());
+        assert!(sent.code == TC_NEXT && sent.mark == 0 && sent.packet == piece.let_out().bytes());
         assert_eq!(host.counted(), "frames_out 1");
 
         host.ingress(&host.piece(3, PIECE, b"mine"));

@@ -193,7 +193,7 @@ fn what_the_leader_completes_goes_out_as_it_is() {
             host.result(0, RING, &ints(&[31])),
         ] {
             let out = host.egress(&packet);
-            assert_eq!((out.code, out.packet), (TC_NEXT, packet.bytes()));
+            assert_eq!((out.code, out.packet), (TC_NEXT, packet.let_out().bytes()));
             assert_eq!(host.counted(), "frames_out 1");
         }
         assert_eq!(host.egress(&host.result(0, SUM, &ints(&[31]))).code, TC_TAKEN);

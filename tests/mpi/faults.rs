@@ -9,7 +9,7 @@ const SMALL_FAULTS: &[&str] =
     &["--loss", "1%", "--dup", "1%", "--reorder", "1%", "--corrupt", "1%"];
 
 /// Small collectives as fast as they go.
-fn soak(job: Job, calls: u64) {
+fn soak(job: Job, calls: u64, keyed: bool) {
     let _turn = turn();
     let calls = calls.to_string();
     let outcome = job.option(SMALL_FAULTS).run("stream", &["--calls", &calls]);
@@ -18,18 +18,19 @@ fn soak(job: Job, calls: u64) {
     let repaired = outcome.kernel("pulls_sent") + outcome.kernel("retransmissions");
     assert!(repaired > 0, "nothing was lost? {:#}", outcome.stats);
     assert!(outcome.kernel("duplicates") > 0, "nothing was doubled? {:#}", outcome.stats);
-    assert!(outcome.kernel("drop_corrupt") > 0, "nothing was spoilt? {:#}", outcome.stats);
+    let spoilt = ["drop_forged", "drop_corrupt"].map(|counter| outcome.kernel(counter) > 0);
+    assert_eq!(spoilt, [keyed, !keyed], "nothing was spoilt? {:#}", outcome.stats);
 }
 
 /// Each setting in a short stream, and in a long one if asked for.
 macro_rules! streams {
-    ($($name:ident: $job:expr;)*) => {
+    ($($name:ident: $job:expr, $keyed:expr;)*) => {
         mod short {
             use super::*;
             $(
                 #[test]
                 fn $name() {
-                    soak($job, 5_000);
+                    soak($job, 5_000, $keyed);
                 }
             )*
         }
@@ -40,7 +41,7 @@ macro_rules! streams {
                 #[test]
                 #[ignore = "long: 100,000 calls"]
                 fn $name() {
-                    soak($job.timeout(1800), 100_000);
+                    soak($job.timeout(1800), 100_000, $keyed);
                 }
             )*
         }
@@ -48,13 +49,14 @@ macro_rules! streams {
 }
 
 streams! {
-    by_tc: Job::new(Mpi::Open, 4).env("FOLDBACK_HOOK", "tc");
-    by_xdp: Job::new(Mpi::Open, 3).env("FOLDBACK_HOOK", "xdp");
-    by_the_other_algorithm: Job::new(Mpi::Open, 4).env("FOLDBACK_ALGORITHM", "direct");
-    along_a_ring: Job::new(Mpi::Mpich, 4).env("FOLDBACK_ALGORITHM", "ring");
-    of_several_ranks_a_host: Job::new(Mpi::Open, 2).ranks_per_host(2);
-    of_mpich: Job::new(Mpi::Mpich, 2);
-    in_jumbo_frames: Job::new(Mpi::Open, 3).option(&["--mtu", "9000"]);
+    by_tc: Job::new(Mpi::Open, 4).env("FOLDBACK_HOOK", "tc"), true;
+    by_xdp: Job::new(Mpi::Open, 3).env("FOLDBACK_HOOK", "xdp"), true;
+    by_the_other_algorithm: Job::new(Mpi::Open, 4).env("FOLDBACK_ALGORITHM", "direct"), true;
+    along_a_ring: Job::new(Mpi::Mpich, 4).env("FOLDBACK_ALGORITHM", "ring"), true;
+    of_several_ranks_a_host: Job::new(Mpi::Open, 2).ranks_per_host(2), true;
+    of_mpich: Job::new(Mpi::Mpich, 2), true;
+    in_jumbo_frames: Job::new(Mpi::Open, 3).option(&["--mtu", "9000"]), true;
+    with_a_checksum_alone: Job::new(Mpi::Open, 3).env("FOLDBACK_AUTH", "off"), false;
 }
 
 /// Each fault by itself, from hardly any frame to one in ten, and all of them at once.
@@ -70,7 +72,7 @@ fn streams_are_right_at_every_rate_of_faults() {
             let calls = calls.to_string();
             let outcome = job.timeout(3600).run("stream", &["--calls", &calls, "--seed", "29"]);
             outcome.assert_prints(&format!("stream: {calls} calls ok"));
-            let met = ["drop_corrupt", "duplicates", "pulls_sent", "retransmissions"]
+            let met = ["drop_forged", "duplicates", "pulls_sent", "retransmissions"]
                 .map(|counter| format!("{counter} {}", outcome.kernel(counter)))
                 .join(", ");
             let seconds = started.elapsed().as_secs();
@@ -79,7 +81,7 @@ fn streams_are_right_at_every_rate_of_faults() {
         };
         for rate in ["0.1%", "1%", "10%"] {
             let spoilt = run(&["--corrupt", rate], 100_000);
-            assert!(spoilt.kernel("drop_corrupt") > 0, "nothing was spoilt: {:#}", spoilt.stats);
+            assert!(spoilt.kernel("drop_forged") > 0, "nothing was spoilt: {:#}", spoilt.stats);
             let lost = run(&["--loss", rate], 10_000);
             assert!(lost.kernel("retransmissions") > 0, "nothing was lost: {:#}", lost.stats);
             let doubled = run(&["--dup", rate], 10_000);

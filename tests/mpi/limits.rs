@@ -81,6 +81,7 @@ fn fill(served: &Served) -> Client {
     for token in 1.. {
         let members = members.clone();
         let spec = GroupSpec {
+            secret: None,
             token,
             self_index: 1,
             members,

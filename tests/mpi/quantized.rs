@@ -134,7 +134,7 @@ fn frames_may_be_lost() {
     let job = job(Mpi::Open, 3, "int16,min=0").option(&faults).option(&["--faults-on", "udp"]);
     let outcome = job.run("quantized", &["--calls", "60"]);
     assert!(off(&outcome, 60) > 0);
-    assert!(outcome.kernel("drop_corrupt") > 0, "{:#}", outcome.stats);
+    assert!(outcome.kernel("drop_forged") > 0, "{:#}", outcome.stats);
 }
 
 /// Long enough ones are quantized, and short ones exact.
