@@ -34,6 +34,19 @@ static bool mpich_4(void)
 	return sscanf(version(), "MPICH Version: %d", &major) == 1 && major == 4;
 }
 
+/* Names the error of a blocking Reduce of so many bytes, to any root. */
+static const char *wrong_reduce(const struct team *team, MPI_Op op, bool in_place, size_t bytes)
+{
+	int commutes;
+
+	MPI_Op_commutative(op, &commutes);
+	/* Each host reduces first, unless it has one rank. Rank 0 then takes its receive buffer for
+	 * the answer of its host. */
+	if (mpich_4() && commutes && team->lone_zero && !in_place && bytes > 2048)
+		return "a Reduce of more than 2 KiB leaves out what rank 0 brings";
+	return NULL;
+}
+
 /* What is wrong with this operation on integers of this type, whatever the collective. */
 static const char *wrong_operation(enum op op, const struct type *type)
 {
@@ -55,9 +68,14 @@ static const char *wrong_operation(enum op op, const struct type *type)
 
 const char *deviation_answer(const struct plan *plan)
 {
+	const char *wrong = NULL;
+
 	if (plan->team->size == 1 || (plan->collective != ALLREDUCE && plan->collective != REDUCE))
 		return NULL;
-	return wrong_operation(plan->op, plan->type);
+	if (plan->collective == REDUCE)
+		wrong = wrong_reduce(plan->team, elements_op(plan->op), plan->in_place,
+				     plan->elements * plan->type->size);
+	return wrong ? wrong : wrong_operation(plan->op, plan->type);
 }
 
 const char *deviation_break(const struct plan *plan)
@@ -82,8 +100,15 @@ const char *deviation_break(const struct plan *plan)
 
 const char *deviation_call_answer(const struct call *call)
 {
+	const char *wrong = NULL;
+
 	if (call->team->size == 1 || !call->traits->reduces)
 		return NULL;
+	if (call->form == BLOCKING && call->collective == REDUCE)
+		wrong = wrong_reduce(call->team, operation_handle(call->op), call->in_place,
+				     call_bytes(call));
+	if (wrong)
+		return wrong;
 	return call->operand->type ? wrong_operation(call->op, call->operand->type) : NULL;
 }
 

@@ -34,8 +34,23 @@ static struct team split(const char *name, int color, int key)
 	return team_of(comm, name);
 }
 
-/* Sets the number of hosts of all teams. By PMPI, which no interposed library counts. */
-static void count_hosts(struct team teams[TEAMS])
+/* Counts the hosts of a team. `leader` has the lowest rank of each rank's host. */
+static void place(struct team *team, const int *leader)
+{
+	int *ranks = calloc((size_t)world_size, sizeof(int)), most = 0;
+
+	for (int rank = 0; rank < team->size; rank++) {
+		int here = ++ranks[leader[team->world[rank]]];
+
+		team->hosts += here == 1;
+		most = here > most ? here : most;
+	}
+	team->lone_zero = ranks[leader[team->world[0]]] == 1 && most > 1;
+	free(ranks);
+}
+
+/* By PMPI, which no interposed library counts. */
+static void place_all(struct team teams[TEAMS])
 {
 	int *leader = malloc((size_t)world_size * sizeof(int)), mine = world_rank;
 	MPI_Comm host;
@@ -44,15 +59,8 @@ static void count_hosts(struct team teams[TEAMS])
 	PMPI_Bcast(&mine, 1, MPI_INT, 0, host);
 	PMPI_Allgather(&mine, 1, MPI_INT, leader, 1, MPI_INT, MPI_COMM_WORLD);
 	PMPI_Comm_free(&host);
-	for (int i = 0; i < TEAMS; i++) {
-		char *seen = calloc((size_t)world_size, 1);
-
-		for (int rank = 0; rank < teams[i].size; rank++) {
-			teams[i].hosts += !seen[leader[teams[i].world[rank]]];
-			seen[leader[teams[i].world[rank]]] = 1;
-		}
-		free(seen);
-	}
+	for (int i = 0; i < TEAMS; i++)
+		place(&teams[i], leader);
 	free(leader);
 }
 
@@ -69,7 +77,7 @@ void teams_make(struct team teams[TEAMS])
 	teams[TEAM_HALVES] = split("halves reversed", 2 * rank < world_size, -rank);
 	teams[TEAM_BUT_ONE] = split("all but rank 0", rank == 0, rank);
 	teams[TEAM_SELF] = team_of(MPI_COMM_SELF, "MPI_COMM_SELF");
-	count_hosts(teams);
+	place_all(teams);
 }
 
 void teams_free(struct team teams[TEAMS])

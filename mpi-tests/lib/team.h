@@ -4,6 +4,7 @@
 #define TEAM_H
 
 #include <mpi.h>
+#include <stdbool.h>
 
 enum {
 	TEAM_WORLD,
@@ -22,7 +23,9 @@ struct team {
 	int rank;
 	int size;
 	int *world; /* ranks in MPI_COMM_WORLD */
-	int hosts;  /* how many the ranks are on; only set by teams_make() */
+	/* Only set by teams_make(): */
+	int hosts;	/* how many the ranks are on */
+	bool lone_zero; /* rank 0 is alone on its host, others are not on theirs */
 };
 
 void teams_make(struct team teams[TEAMS]);
