@@ -33,6 +33,8 @@ enum Command {
     Run(run::Args),
     Stats(stats::Args),
     Status(status::Args),
+    #[command(hide = true)]
+    Watch(run::watch::Args),
 }
 
 /// Parses the command line and runs the subcommand. Errors end in one line and exit status 1
@@ -48,6 +50,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Stats(args) => stats::run(args),
         Command::Status(args) => status::run(args),
+        Command::Watch(args) => run::watch::run(args),
     };
     match result {
         Ok(code) => code,

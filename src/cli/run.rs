@@ -1,5 +1,8 @@
 //! `foldback run`.
 
+mod reach;
+pub mod watch;
+
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +19,8 @@ use crate::library;
 /// Sets LD_PRELOAD, and passes it and all FOLDBACK_* variables on to the ranks of all hosts, in the
 /// way of the launcher: mpirun, mpiexec or prterun of Open MPI, mpiexec of MPICH (hydra), mpirun of
 /// Intel MPI, srun of Slurm, flux run. The library must have the same path on all hosts. Output and exit status are the launcher's; at the end one line more says
-/// what was folded, unless FOLDBACK_REPORT says otherwise.
+/// what was folded, unless FOLDBACK_REPORT says otherwise. A warning tells of a program that the
+/// library cannot be loaded into, and of ranks on this host that run without it.
 #[derive(clap::Args)]
 #[command(after_long_help = foldback::config::settings::help())]
 pub struct Args {
@@ -206,10 +210,25 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let mut variables = variables(&library);
     variables.extend(sanitizer(user));
     let arguments = launcher.arguments(&variables, user, |argument| program_of(argument).is_some());
+    warn_of_programs(user);
+    if matches!(launcher, Launcher::OpenMpi | Launcher::Hydra) {
+        watch::begin();
+    }
     log::info!("{launcher:?}: {} {arguments:?}", program.display());
     let inherited = variables.into_iter().filter(|(name, _)| name != PRELOAD);
     let error = Command::new(program).args(arguments).envs(inherited).exec();
     Err(error).with_context(|| format!("cannot start {}", program.display()))
+}
+
+/// Says of which programs it is certain that the library is not loaded into them.
+fn warn_of_programs(user: &[OsString]) {
+    for part in user.split(|argument| argument == ":") {
+        let program = part.iter().find_map(|argument| program_of(argument));
+        let obstacle = program.as_deref().and_then(reach::obstacle);
+        if let (Some(program), Some(why)) = (program, obstacle) {
+            log::warn!("{} runs without foldback: {why}", program.display());
+        }
+    }
 }
 
 /// The program that a launcher's argument names, if it can be started here: it is no value of an option's, most likely.

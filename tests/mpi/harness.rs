@@ -50,6 +50,14 @@ impl Mpi {
             Self::Open5 | Self::Mpich5 | Self::Mpich5Abi => prefix(self).is_dir(),
         }
     }
+
+    /// Where it is.
+    pub fn directory(self) -> PathBuf {
+        match self {
+            Self::Open | Self::Mpich => "/usr".into(),
+            _ => prefix(self),
+        }
+    }
 }
 
 /// Where `make setup-mpis` puts it.

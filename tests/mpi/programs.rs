@@ -1,10 +1,19 @@
 //! The other programs: progress, communicators, errors, what is not ours, and launching.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Instant;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::harness::{FOLDBACK, HANG, Job, Mpi, Scratch, command, library, program, succeed, turn};
+use crate::harness::{
+    FOLDBACK, HANG, Job, Mpi, Scratch, command, library, program, succeed, turn, wait,
+};
 
 const BOTH: [Mpi; 2] = [Mpi::Open, Mpi::Mpich];
 
@@ -370,4 +379,81 @@ fn either_launcher_gets_the_library_to_the_ranks() {
         let stats: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(stats["ranks"], 2, "{launcher}: {text}");
     }
+}
+
+/// `foldback run` of two ranks that stay, on this host. Returns what it says up to a line with these words, and ends it.
+fn said_of_long_job(launcher: &str, program: &[&str], words: &str) -> String {
+    let mut command = command(FOLDBACK);
+    command.args(["run", "--", launcher, "-n", "2"]).args(program);
+    command.env("FOLDBACK_LIB", library()).env("FOLDBACK_LOG", "info");
+    for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
+        command.env(name, "1");
+    }
+    for name in ["OMPI_MCA_rmaps_base_oversubscribe", "OMPI_MCA_mpi_yield_when_idle"] {
+        command.env(name, "1");
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (lines, heard) = channel();
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let reader = thread::spawn(move || {
+        stderr.lines().map_while(Result::ok).try_for_each(|line| lines.send(line))
+    });
+    let (end, mut said) = (Instant::now() + HANG, String::new());
+    while let Ok(line) = heard.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        said += &format!("{line}\n");
+        if line.contains(words) {
+            break;
+        }
+    }
+    let is_running = child.try_wait().unwrap().is_none();
+    let _ = kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM);
+    let status = wait(&mut child, HANG);
+    drop(heard);
+    let _ = reader.join();
+    assert!(is_running && status.is_some(), "{launcher}: {status:?}\n{said}");
+    said
+}
+
+/// A wrapper drops LD_PRELOAD: said while the job runs. With the library in the ranks, nothing is.
+#[test]
+fn ranks_without_the_library_are_told() {
+    let _turn = turn();
+    for (mpi, launcher) in [
+        (Mpi::Open, "bin/mpirun.openmpi"),
+        (Mpi::Mpich, "bin/mpiexec.hydra"),
+        (Mpi::Open5, "bin/mpirun"),
+        (Mpi::Mpich5, "bin/mpiexec"),
+    ] {
+        if !mpi.installed() {
+            continue;
+        }
+        let launcher = mpi.directory().join(launcher);
+        let (launcher, program) = (launcher.to_str().unwrap(), program(mpi, "conformance"));
+        let program = [program.to_str().unwrap(), "--calls", "1000000000", "--max-bytes", "8"];
+        let without = [&["env", "-u", "LD_PRELOAD"], program.as_slice()].concat();
+        let told = "the ranks on this host run without foldback: process ";
+        let said = said_of_long_job(launcher, &without, told);
+        assert!(said.contains(told) && said.contains("(conformance) has loaded libmpi"), "{said}");
+        let said = said_of_long_job(launcher, &program, "(conformance) is a rank with foldback");
+        assert!(said.contains("a rank with") && !said.contains("without foldback"), "{said}");
+    }
+}
+
+/// It can be seen beforehand.
+#[test]
+fn a_static_program_is_told_before_it_starts() {
+    let _turn = turn();
+    let program = Scratch::new("static");
+    let source = "int main(void) { return 0; }";
+    let script = format!("echo '{source}' | gcc -x c -static -o \"$0\" -");
+    let compiled = Command::new("sh").args(["-c", &script]).arg(program.path()).status();
+    assert!(compiled.unwrap().success());
+    let mut command = command(FOLDBACK);
+    command.args(["run", "--", "mpiexec.hydra", "-n", "1"]).arg(program.path());
+    command.env("FOLDBACK_LIB", library());
+    let (_, stderr) = succeed(&mut command, HANG);
+    let told =
+        format!("{} runs without foldback: it is statically linked", program.path().display());
+    assert!(stderr.contains(&told), "{stderr}");
 }
