@@ -14,14 +14,22 @@ use super::{Communicator, Communicators, Folding};
 use crate::mpi::pmpi::Handle;
 use crate::setup::Context;
 
-/// Most groups of a family; each has a bit in what the ranks tell each other.
-const MOST: usize = 32;
-/// Most families, for a program may make ever new sets of ranks. Each rank has those that it is of.
-const MOST_FAMILIES: usize = 64;
-/// Most groups of all families together: each takes a slot of the agent's and 1.5 MB, which others may need.
-const MOST_IN_ALL: usize = 64;
-/// The bit of whether a group may be made here, for the family.
-const MAY_BE_MADE: u64 = 1 << 63;
+/// How much there may be, alike on all ranks.
+#[derive(Clone, Copy)]
+pub(super) struct Most {
+    /// Groups of a family; each has a bit in what the ranks tell each other.
+    pub(super) of_one: usize,
+    /// Families, for a program may make ever new sets of ranks. Each rank has those that it is of.
+    pub(super) families: usize,
+    /// Groups of all families together: each takes a slot of the agent's and 1.5 MB, which others may need.
+    pub(super) in_all: usize,
+}
+
+const MOST: Most = Most { of_one: 32, families: 64, in_all: 64 };
+/// The bits behind the groups': a new group is worth it; a new place may be had for it.
+const IS_WORTH_IT: u64 = 1 << 62;
+const HAS_ROOM: u64 = 1 << 63;
+const PLACES: u64 = IS_WORTH_IT - 1;
 
 /// When a communicator without a group is looked after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,11 +43,17 @@ pub enum When {
 }
 
 /// All families of a process.
-#[derive(Default)]
 pub(super) struct Families {
     by_ranks: Mutex<ByRanks>,
     /// Groups of all.
     groups: AtomicUsize,
+    most: Most,
+}
+
+impl Default for Families {
+    fn default() -> Self {
+        Self::new(MOST)
+    }
 }
 
 /// By their ranks in MPI_COMM_WORLD.
@@ -49,6 +63,8 @@ type ByRanks = HashMap<Box<[c_int]>, Arc<Family>>;
 pub(super) struct Family {
     /// Of all of MPI_COMM_WORLD: what is made for one duplicate will soon serve another.
     is_of_all: bool,
+    /// Most groups.
+    most: usize,
     state: Mutex<State>,
     /// Some thread is at it. What is agreed upon one at a time comes in one order on all ranks: nothing is
     /// agreed before all ranks take part.
@@ -66,7 +82,7 @@ struct State {
 }
 
 struct Kept {
-    /// Whose group it is, or was.
+    /// Whose group it is, or was. The group may be lost, without another in its place: on all ranks alike.
     communicator: Arc<Communicator>,
     is_freed: bool,
 }
@@ -75,12 +91,26 @@ impl Kept {
     fn is_free(&self) -> bool {
         self.is_freed
             && self.communicator.try_folding().is_some_and(|folding| {
-                folding.as_ref().is_some_and(|folding| folding.group.engine.is_idle())
+                folding.as_ref().is_none_or(|folding| folding.group.engine.is_idle())
             })
     }
 }
 
+/// The group of a new communicator.
+enum Source {
+    Taken(Box<Folding>),
+    /// To be made, for a place that has none or for a new place.
+    Made(Option<usize>),
+    /// Not to be had.
+    None,
+}
+
 impl Families {
+    pub(super) fn new(most: Most) -> Self {
+        assert!(most.of_one <= PLACES.count_ones() as usize);
+        Self { by_ranks: Mutex::default(), groups: AtomicUsize::new(0), most }
+    }
+
     fn lock(&self) -> MutexGuard<'_, ByRanks> {
         self.by_ranks.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,15 +121,54 @@ impl Families {
         if let Some(family) = families.get(ranks.as_slice()) {
             return Some(Arc::clone(family));
         }
-        if families.len() >= MOST_FAMILIES {
+        if families.len() >= self.most.families {
             return None;
         }
         let in_order = ranks.iter().enumerate().all(|(place, rank)| place as c_int == *rank);
         let is_of_all = in_order && ranks.len() == all;
         let (state, is_busy) = (Mutex::default(), AtomicBool::default());
-        let family = Arc::new(Family { is_of_all, state, is_busy });
+        let most = self.most.of_one;
+        let family = Arc::new(Family { is_of_all, most, state, is_busy });
         families.insert(ranks.into(), Arc::clone(&family));
         Some(family)
+    }
+
+    /// A group for a communicator that has none: a freed relative's, or one that `set_up` makes. `agree` returns the bits
+    /// that all ranks have. Both are collective.
+    pub(super) fn group_for(
+        &self,
+        communicator: &Arc<Communicator>,
+        when: When,
+        agree: impl FnOnce(u64) -> Option<u64>,
+        set_up: impl FnOnce() -> Option<Box<Folding>>,
+    ) -> Option<Box<Folding>> {
+        if when == When::Again {
+            return set_up();
+        }
+        let family = communicator.family.as_deref();
+        let busy = family.and_then(Family::enter);
+        let has_room = self.groups.load(Ordering::Relaxed) < self.most.in_all;
+        let offer = busy.as_ref().map_or(0, |busy| busy.0.offer(when, has_room));
+        // Whatever this rank thinks of it, all take part; and if the MPI fails, nobody can be told.
+        let agreed = agree(offer)?;
+        let source = busy.as_ref().map_or(Source::None, |busy| busy.0.take(agreed, communicator));
+        match (source, busy) {
+            (Source::Taken(folding), _) => Some(folding),
+            (Source::Made(place), Some(Busy(family))) => {
+                let made = set_up();
+                match (&made, place) {
+                    (None, _) => family.state().is_complete = true,
+                    (Some(_), Some(place)) => family.put(place, communicator),
+                    (Some(_), None) => {
+                        family.add(communicator);
+                        self.groups.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                made
+            }
+            _ if when == When::Due => set_up(),
+            _ => None,
+        }
     }
 
     /// The freed communicators of all, at the end.
@@ -113,25 +182,50 @@ impl Family {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One bit for each group that is free here, and [`MAY_BE_MADE`].
-    fn offer(&self, when: When, in_all: usize) -> u64 {
+    /// One bit for each place that is free here, with a group or without; [`IS_WORTH_IT`]; and [`HAS_ROOM`], if all
+    /// families together have room for another group.
+    fn offer(&self, when: When, has_room: bool) -> u64 {
         let mut state = self.state();
         let is_worth_it = self.is_of_all || when == When::Due || state.is_known;
         state.is_known = true;
         let bit = |(index, kept): (usize, &Kept)| u64::from(kept.is_free()) << index;
         let free: u64 = state.groups.iter().enumerate().map(bit).sum();
-        let is_room = state.groups.len() < MOST && in_all < MOST_IN_ALL;
-        let may_be_made = is_worth_it && is_room && !state.is_complete;
-        free | if may_be_made { MAY_BE_MADE } else { 0 }
+        let has_room = has_room && state.groups.len() < self.most;
+        let also = |bit, is_so| if is_so { bit } else { 0 };
+        free | also(IS_WORTH_IT, is_worth_it && !state.is_complete) | also(HAS_ROOM, has_room)
     }
 
-    /// Gives a group that is free on all ranks to a new communicator.
-    fn take(&self, index: usize, for_whom: &Arc<Communicator>) -> Option<Box<Folding>> {
+    /// Gives a group that is free on all ranks to a new communicator, or says for which place one may be made. `agreed`
+    /// has the bits that all ranks offer, so all do the same.
+    fn take(&self, agreed: u64, for_whom: &Arc<Communicator>) -> Source {
         let mut state = self.state();
-        let kept = state.groups.get_mut(index)?;
-        kept.is_freed = false;
-        let before = std::mem::replace(&mut kept.communicator, Arc::clone(for_whom));
-        before.folding().take()
+        let mut without = None;
+        for (place, kept) in state.groups.iter_mut().enumerate() {
+            if agreed & PLACES & 1 << place == 0 {
+                continue;
+            }
+            let folding = kept.communicator.folding().take();
+            match folding {
+                Some(folding) => {
+                    *kept = Kept { communicator: Arc::clone(for_whom), is_freed: false };
+                    return Source::Taken(folding);
+                }
+                None => without = without.or(Some(place)),
+            }
+        }
+        let may_be_made =
+            agreed & IS_WORTH_IT != 0 && (without.is_some() || agreed & HAS_ROOM != 0);
+        if may_be_made { Source::Made(without) } else { Source::None }
+    }
+
+    fn put(&self, place: usize, communicator: &Arc<Communicator>) {
+        let kept = Kept { communicator: Arc::clone(communicator), is_freed: false };
+        self.state().groups[place] = kept;
+    }
+
+    #[cfg(test)]
+    pub(super) fn places(&self) -> usize {
+        self.state().groups.len()
     }
 
     fn add(&self, communicator: &Arc<Communicator>) {
@@ -188,34 +282,8 @@ impl Communicators {
         communicator: &Arc<Communicator>,
         when: When,
     ) -> Option<Box<Folding>> {
-        if when == When::Again {
-            return self.set_up(context, comm);
-        }
-        let family = communicator.family.as_deref();
-        let busy = family.and_then(Family::enter);
-        let in_all = self.families.groups.load(Ordering::Relaxed);
-        let offer = busy.as_ref().map_or(0, |busy| busy.0.offer(when, in_all));
-        // Whatever this rank thinks of it, all take part; and if the MPI fails, nobody can be told.
-        let agreed = context.mpi.bits_of_all(comm, offer)?;
-        let free = agreed & !MAY_BE_MADE;
-        match busy.map(|busy| (busy.0, busy)) {
-            Some((family, _busy)) if free != 0 => {
-                family.take(free.trailing_zeros() as usize, communicator)
-            }
-            Some((family, _busy)) if agreed != 0 => {
-                let made = self.set_up(context, comm);
-                match made {
-                    Some(_) => {
-                        family.add(communicator);
-                        self.families.groups.fetch_add(1, Ordering::Relaxed);
-                    }
-                    None => family.state().is_complete = true,
-                }
-                made
-            }
-            _ if when == When::Due => self.set_up(context, comm),
-            _ => None,
-        }
+        let agree = |offer| context.mpi.bits_of_all(comm, offer);
+        self.families.group_for(communicator, when, agree, || self.set_up(context, comm))
     }
 }
 
@@ -223,8 +291,8 @@ impl Communicators {
 mod tests {
     use super::*;
 
-    fn may_be_made(family: &Family, when: When, in_all: usize) -> bool {
-        family.offer(when, in_all) & MAY_BE_MADE != 0
+    fn may_be_made(family: &Family, when: When) -> bool {
+        family.offer(when, true) == IS_WORTH_IT | HAS_ROOM
     }
 
     #[test]
@@ -235,7 +303,7 @@ mod tests {
         assert!(Arc::ptr_eq(&rows, &of(&[0, 1]).unwrap()));
         assert!(!Arc::ptr_eq(&rows, &of(&[1, 0]).unwrap()));
         let more = (2..).take_while(|first| of(&[*first, 0]).is_some()).count();
-        assert_eq!(more, MOST_FAMILIES - 2);
+        assert_eq!(more, MOST.families - 2);
         assert!(of(&[0, 1]).is_some(), "those that there are stay");
     }
 
@@ -243,15 +311,15 @@ mod tests {
     fn duplicates_of_all_have_a_group_made_at_once_and_others_from_the_second_on() {
         let families = Families::default();
         let all = families.of(vec![0, 1, 2], 3).unwrap();
-        assert!(may_be_made(&all, When::First, 0));
+        assert!(may_be_made(&all, When::First));
         for ranks in [vec![0, 2, 1], vec![0, 1]] {
             let family = families.of(ranks, 3).unwrap();
-            assert!(!may_be_made(&family, When::First, 0));
-            assert!(may_be_made(&family, When::First, 0));
+            assert!(!may_be_made(&family, When::First));
+            assert!(may_be_made(&family, When::First));
         }
         let late = families.of(vec![2, 1], 3).unwrap();
-        assert!(may_be_made(&late, When::Due, MOST_IN_ALL - 1));
-        assert!(!may_be_made(&late, When::Due, MOST_IN_ALL));
+        assert!(may_be_made(&late, When::Due));
+        assert_eq!(late.offer(When::Due, false), IS_WORTH_IT);
     }
 
     #[test]
@@ -259,17 +327,15 @@ mod tests {
         let families = Families::default();
         let family = families.of(vec![0, 1], 2).unwrap();
         let communicator = || Arc::new(Communicator::new((0, 2), None, None));
-        let all: Vec<_> = (0..MOST).map(|_| communicator()).collect();
+        let all: Vec<_> = (0..MOST.of_one).map(|_| communicator()).collect();
         for one in &all {
-            assert!(may_be_made(&family, When::First, 0));
+            assert!(may_be_made(&family, When::First));
             family.add(one);
         }
-        assert_eq!(family.offer(When::Due, 0), 0);
+        assert_eq!(family.offer(When::Due, true), IS_WORTH_IT);
         assert!(family.give_back(&all[3]));
         assert!(!family.give_back(&all[3]), "once");
         assert!(!family.give_back(&communicator()), "a stranger");
-        // Without a group there is nothing to take.
-        assert_eq!(family.offer(When::Due, 0), 0);
         assert_eq!(families.drain().len(), 1);
     }
 

@@ -6,6 +6,8 @@ mod family;
 mod pool;
 mod retired;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -31,8 +33,9 @@ pub struct Folding {
     pub router: Router,
     /// What kind of group it is, for what is measured.
     ground: Ground,
-    /// Blocking calls since all ranks looked whether the group's programs are there.
+    /// Blocking calls since all ranks looked whether the group's programs are there; and from one look to the next.
     calls: u32,
+    look_every: u32,
 }
 
 /// Blocking calls from one such look to the next.
@@ -55,7 +58,7 @@ impl Folding {
             chunk_bytes: place.chunk_bytes.into(),
             algorithm: shared.algorithm,
         });
-        Self { group, router, ground, calls: 0 }
+        Self { group, router, ground, calls: 0, look_every: LOOK_EVERY }
     }
 
     /// Takes over what was measured before on groups of this kind.
@@ -67,15 +70,21 @@ impl Folding {
     /// fold, by which all ranks know.
     #[inline]
     pub fn is_lost(&mut self, context: &Context<'_>) -> bool {
+        self.is_lost_by(|group, lost| fold_words(context, group, FB_OP_BOR, lost))
+    }
+
+    /// Likewise; `fold` leaves the bits that any rank has.
+    #[inline]
+    fn is_lost_by(&mut self, fold: impl FnOnce(&mut Group, &mut [u64; 1])) -> bool {
         self.calls += 1;
-        self.calls >= LOOK_EVERY && self.look(context)
+        self.calls >= self.look_every && self.look(fold)
     }
 
     #[cold]
-    fn look(&mut self, context: &Context<'_>) -> bool {
+    fn look(&mut self, fold: impl FnOnce(&mut Group, &mut [u64; 1])) -> bool {
         self.calls = 0;
         let mut lost = [u64::from(self.group.has_lost_programs())];
-        fold_words(context, &mut self.group, FB_OP_BOR, &mut lost);
+        fold(&mut self.group, &mut lost);
         lost[0] != 0
     }
 }
@@ -200,9 +209,14 @@ impl Communicator {
         Ok(folding)
     }
 
-    /// What is left to MPI may have a group again, after some calls.
-    fn try_again(&mut self) {
-        self.again = Some(AtomicU32::new(AGAIN_AFTER));
+    /// The same communicator with a new group in place of one that has lost its programs. Without a new one, another is
+    /// tried after some calls. The rests of quantized sums go along.
+    fn renewed(&self, folding: Option<Box<Folding>>) -> Self {
+        let mut new = Self::new((self.rank, self.size), None, folding);
+        new.again = Some(AtomicU32::new(AGAIN_AFTER));
+        new.family = self.family.clone();
+        new.quantizing = Mutex::new(std::mem::take(&mut *self.quantizing()));
+        new
     }
 
     /// Its groups, as it is freed: its own, and those of persistent collectives that nobody has.
@@ -214,38 +228,5 @@ impl Communicator {
     /// The latter alone.
     fn close_pool(&self) -> impl Iterator<Item = Arc<Self>> + use<> {
         self.pool.close().into_iter()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tries(communicator: &Communicator, calls: u32) -> Vec<(u32, When)> {
-        let mut tries = Vec::new();
-        for call in 1..=calls {
-            let in_vain = |when| {
-                tries.push((call, when));
-                None
-            };
-            assert!(communicator.folding_or(4, in_vain).is_err());
-        }
-        tries
-    }
-
-    #[test]
-    fn who_had_a_group_tries_again_ever_more_seldom() {
-        let mut communicator = Communicator::new((0, 2), None, None);
-        communicator.try_again();
-        let again = [10_000, 30_000, 70_000, 150_000].map(|call| (call, When::Again));
-        assert_eq!(tries(&communicator, 150_000), again);
-        assert!(communicator.accepted().is_ok());
-    }
-
-    #[test]
-    fn who_never_had_one_tries_at_the_first_call_and_once_more() {
-        let communicator = Communicator::new((0, 2), None, None);
-        assert_eq!(tries(&communicator, 4), [(1, When::First), (4, When::Due)]);
-        assert_eq!(communicator.accepted(), Err(Reason::NoGroup));
     }
 }

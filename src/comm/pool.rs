@@ -13,7 +13,7 @@ use crate::route::Reason;
 use crate::setup::Context;
 use crate::setup::exchange::exchange;
 
-/// Most of one communicator; no more than there are bits in [`Pool::free`].
+/// Most of one communicator.
 const MOST: usize = 32;
 
 struct Owned {
@@ -23,17 +23,26 @@ struct Owned {
 
 /// The groups of a communicator's persistent collectives, in the order in which they were made, which
 /// is alike on all ranks; `None` once it is freed.
-pub(super) struct Pool(Mutex<Option<Vec<Owned>>>);
+pub(super) struct Pool {
+    owned: Mutex<Option<Vec<Owned>>>,
+    most: usize,
+}
 
 impl Default for Pool {
     fn default() -> Self {
-        Self(Mutex::new(Some(Vec::new())))
+        Self::new(MOST)
     }
 }
 
 impl Pool {
+    /// One of `most` groups, alike on all ranks; no more than there are bits in [`Pool::free`].
+    pub(super) fn new(most: usize) -> Self {
+        assert!(most <= u64::BITS as usize);
+        Self { owned: Mutex::new(Some(Vec::new())), most }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<Vec<Owned>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.owned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many groups there are; and one bit for each that is free here.
@@ -51,6 +60,28 @@ impl Pool {
         (owned.len(), owned.iter().enumerate().map(bit).sum())
     }
 
+    /// A group that nobody has on any rank, or one that `set_up` makes. `agree` returns the bits that all ranks have.
+    /// Both are collective.
+    pub(super) fn take_or(
+        &self,
+        agree: impl FnOnce(u64) -> Result<u64, Reason>,
+        set_up: impl FnOnce() -> Option<Arc<Communicator>>,
+    ) -> Result<Arc<Communicator>, Reason> {
+        let (count, free) = self.free();
+        if count > 0 {
+            let free = agree(free)?;
+            if free != 0 {
+                return self.take(free.trailing_zeros() as usize).ok_or(Reason::NoGroup);
+            }
+        }
+        if count >= self.most {
+            return Err(Reason::Persistent);
+        }
+        let group = set_up().ok_or(Reason::NoGroup)?;
+        self.add(Arc::clone(&group));
+        Ok(group)
+    }
+
     fn take(&self, index: usize) -> Option<Arc<Communicator>> {
         let mut pool = self.lock();
         let owned = pool.as_mut()?.get_mut(index)?;
@@ -65,7 +96,7 @@ impl Pool {
     }
 
     /// Takes a group back; false if the communicator is gone.
-    fn give_back(&self, group: &Arc<Communicator>) -> bool {
+    pub(super) fn give_back(&self, group: &Arc<Communicator>) -> bool {
         let mut pool = self.lock();
         let Some(pool) = pool.as_mut() else { return false };
         let mut same = pool.iter_mut().filter(|owned| Arc::ptr_eq(&owned.group, group));
@@ -90,22 +121,12 @@ impl Communicators {
         comm: Handle,
         communicator: &Communicator,
     ) -> Result<Arc<Communicator>, Reason> {
-        let (count, free) = communicator.pool.free();
-        if count > 0 {
-            let free = free_on_all(context, comm, communicator, free)?;
-            if free != 0 {
-                let index = free.trailing_zeros() as usize;
-                return communicator.pool.take(index).ok_or(Reason::NoGroup);
-            }
-        }
-        if count >= MOST {
-            return Err(Reason::Persistent);
-        }
-        let folding = self.set_up(context, comm).ok_or(Reason::NoGroup)?;
-        let place = (communicator.rank, communicator.size);
-        let group = Arc::new(Communicator::new(place, None, Some(folding)));
-        communicator.pool.add(Arc::clone(&group));
-        Ok(group)
+        let set_up = || {
+            let folding = self.set_up(context, comm)?;
+            let place = (communicator.rank, communicator.size);
+            Some(Arc::new(Communicator::new(place, None, Some(folding))))
+        };
+        communicator.pool.take_or(|free| free_on_all(context, comm, communicator, free), set_up)
     }
 
     /// Takes back the group of a persistent collective of `home`.

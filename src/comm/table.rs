@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use log::Level;
 
@@ -141,14 +141,19 @@ impl Communicators {
         old: &Communicator,
     ) -> Arc<Communicator> {
         log::info!("a group anew, since some host has lost its programs");
-        let place = (old.rank, old.size);
         // Not by sockets alone, yet: agents that are restarted will be back, and nobody would see them.
         let folding = self.set_up_by(context, comm, Transport::Programs);
-        let mut new = Communicator::new(place, None, folding);
-        new.try_again();
-        new.family = old.family.clone();
-        new.quantizing = Mutex::new(std::mem::take(&mut *old.quantizing()));
-        let new = Arc::new(new);
+        self.replace(comm, old, folding)
+    }
+
+    /// Sees `comm` as a new communicator, with this group or none for a while.
+    pub(super) fn replace(
+        &self,
+        comm: Handle,
+        old: &Communicator,
+        folding: Option<Box<Folding>>,
+    ) -> Arc<Communicator> {
+        let new = Arc::new(old.renewed(folding));
         let old = self.write().insert(comm, Arc::clone(&new));
         if let (Some(old), Some(family)) = (&old, &new.family) {
             family.replace(old, &new);
