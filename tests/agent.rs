@@ -7,6 +7,8 @@ mod common;
 mod enemy;
 #[path = "agent/foreign.rs"]
 mod foreign;
+#[path = "common/random.rs"]
+mod random;
 #[path = "agent/world.rs"]
 mod world;
 
@@ -33,6 +35,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, RecvMsg, SockFlag, SockType, UnixAddr, connect, recv, recvmsg, send,
     socket,
 };
+use random::Rng;
 use world::{
     Actor, Agent, Directory, HERE, THERE, V0, agent_command, eventually, in_namespace, own_run,
     run, say, spec,
@@ -196,6 +199,55 @@ fn groups_of_a_window_of_any_size_fit_up_to_the_users_limit() {
         drop(held);
         eventually("the kernel frees the cells", || client.create_group(&large(4)).is_ok());
     });
+}
+
+/// Makes and destroys groups at an agent that has so many slots, of which one user may have `most`.
+fn make_and_destroy(groups: u32, most: usize) {
+    in_namespace(move || {
+        let limits = Limits { groups, ..Limits::default() };
+        let (_agent, client) = embedded(Options { limits, ..Options::default() });
+        let (mut held, mut maps) = (Vec::new(), Vec::new());
+        let mut rng = Rng(groups.into());
+        let counted = |slot| client.counters(slot).unwrap().frames_out;
+        for token in 1..=120 {
+            let window = [1, 64, 256][rng.below(3) as usize];
+            let group = client.create_group(&GroupSpec { window, ..spec(token) }).unwrap();
+            assert!(group.slot < groups);
+            touch_cells(group.cells.as_fd(), window as usize);
+            maps.push(map_id(group.cells.as_fd()));
+            assert_eq!(counted(group.slot), 0, "nobody's who had the slot before");
+            held.push((token, group.slot));
+            if held.len() == most {
+                let refused = client.create_group(&spec(1000)).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::Limit);
+            }
+            for (token, slot) in &held {
+                let before = counted(*slot);
+                send_hello(*token);
+                assert_eq!(counted(*slot), before + 1);
+            }
+            let left = rng.below(most as u64) as usize;
+            while held.len() > left {
+                let (_, slot) = held.swap_remove(rng.below(held.len() as u64) as usize);
+                client.destroy_group(slot).unwrap();
+            }
+        }
+        assert_eq!(client.status().unwrap().host_counters.no_group, 0);
+        held.iter().for_each(|(_, slot)| client.destroy_group(*slot).unwrap());
+        drop(client);
+        let left = || maps.iter().filter(|map| map_exists(**map)).count();
+        eventually("all cells are gone", || left() == 0);
+    });
+}
+
+#[test]
+fn groups_come_and_go_in_two_slots() {
+    make_and_destroy(2, 1);
+}
+
+#[test]
+fn groups_come_and_go_two_at_a_time_in_three_slots() {
+    make_and_destroy(3, 2);
 }
 
 /// Cells are taken out of the kernel many at a time.
