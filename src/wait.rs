@@ -85,7 +85,7 @@ impl<'a> Waiter<'a> {
         }
         if restless {
             // The next turn looks at the clock again.
-            self.turns += CLOCK_EVERY - 1;
+            self.turns = self.turns.wrapping_add(CLOCK_EVERY - 1);
             std::thread::sleep(NAP);
         } else {
             std::thread::yield_now();
