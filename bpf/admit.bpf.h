@@ -103,9 +103,9 @@ static __always_inline int fb_is_to_us(const struct fb_headers *headers,
 		(frame->kind != FB_KIND_PULL && frame->flags == FB_FLAG_DIRECT));
 }
 
-/* Brings the payload to where the cell's programs want it. Says why not, if that fails, or if frame
- * and payload are not as a member sent them. What comes from this host's leader has not been
- * underway, and is taken as it is. */
+/* Brings the payload to where the cell's programs want it. Says why not, if that fails, or if the
+ * frame, and the payload as far as its seal is of that, are not as a member sent them. What comes
+ * from this host's leader has not been underway, and is taken as it is. */
 static __always_inline int fb_receive(const struct fb_packet *packet, struct fb_context *c,
 				      int from_wire)
 {
@@ -116,7 +116,8 @@ static __always_inline int fb_receive(const struct fb_packet *packet, struct fb_
 		if (fb_load_payload(packet, c->payload, length))
 			return FB_WHY(drop_kernel);
 	}
-	if (from_wire && fb_seal(c->frame, c->payload, length, c->key) != c->frame->seal)
+	if (from_wire &&
+	    fb_seal(c->frame, c->payload, fb_sealed_bytes(c->frame), c->key) != c->frame->seal)
 		return fb_why_unsealed(c->key);
 	return 0;
 }

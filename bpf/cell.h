@@ -19,7 +19,8 @@
 /* A frame and everything that it concerns. */
 struct fb_context {
 	const struct fb_frame *frame;
-	/* The frame's, and zeroes up to a whole block. Frame and payload are as they were sent. */
+	/* The frame's, and zeroes up to a whole block. Frame and payload are as they were sent; of
+	 * a broadcast or a piece the frame alone, for certain. */
 	struct fb_payload *payload;
 	struct fb_group *group;
 	const struct fb_key *key; /* the group's */
@@ -74,8 +75,7 @@ static __always_inline void fb_publish(struct fb_cell *cell, __u64 seq)
 /* Bytes of the chunk that a frame with data speaks of. */
 static __always_inline __u16 fb_chunk_length(const struct fb_frame *frame)
 {
-	return frame->kind == FB_KIND_CONTRIBUTION && frame->op == FB_OP_PLACE ? frame->extent
-									       : frame->length;
+	return fb_is_placed(frame) ? frame->detail : frame->length;
 }
 
 static __always_inline int fb_beyond_window(const struct fb_context *c)
@@ -348,6 +348,8 @@ static __always_inline int fb_deposit(const struct fb_context *c, int alone, int
 	}
 	if (frame->length)
 		fb_copy((struct fb_payload *)cell->data, c->payload, frame->length);
+	if (fb_is_deposited(frame))
+		cell->arrived = frame->detail;
 	cell->consumed = frame->consumed;
 	c->counters->deposited++;
 	fb_hear(c, alone);
@@ -489,15 +491,18 @@ static __always_inline void fb_fill_reply(const struct fb_context *c, const stru
 		out->consumed = cell->consumed;
 		out->length = cell->length;
 		out->message = cell->message;
+		if (reply->kind == FB_KIND_BROADCAST)
+			out->detail = cell->arrived;
 		if (reply->kind == FB_KIND_CONTRIBUTION && cell->flags != FB_FLAG_RING) {
 			out->length = cell->part;
 			if (cell->op == FB_OP_PLACE) {
 				out->offset = cell->offset;
-				out->extent = cell->length;
+				out->detail = cell->length;
 			}
 		}
 	}
-	out->seal = fb_seal(out, (const struct fb_payload *)cell->data, out->length, c->key);
+	out->seal =
+	    fb_seal(out, (const struct fb_payload *)cell->data, fb_sealed_bytes(out), c->key);
 }
 
 #endif

@@ -9,19 +9,31 @@
 #define __always_inline inline __attribute__((always_inline))
 #endif
 
-/* Whether offset and extent of a frame make sense. */
-static __always_inline int fb_part_well_formed(const struct fb_frame *frame)
+/* Whether a frame's payload goes into a cell as it is. Programs do nothing else with it, so they
+ * leave it to the process that gets it to check the payload, which a CPU does far faster there. */
+static __always_inline int fb_is_deposited(const struct fb_frame *frame)
 {
-	if (frame->kind != FB_KIND_CONTRIBUTION || frame->op != FB_OP_PLACE)
-		return frame->offset == 0 && frame->extent == 0;
-	return frame->offset % 8 == 0 && frame->extent <= FB_MOST_BYTES &&
-	       (__u32)frame->offset + frame->length <= frame->extent;
+	return frame->kind == FB_KIND_BROADCAST || frame->kind == FB_KIND_PIECE;
 }
 
-/* Whether nothing is where later versions may have something to say. */
-static __always_inline int fb_reserved_is_zero(const struct fb_frame *frame)
+/* Bytes of a frame's payload that its seal is of, too. */
+static __always_inline __u32 fb_sealed_bytes(const struct fb_frame *frame)
 {
-	return (frame->reserved | frame->reserved_2 | frame->reserved_4) == 0;
+	return fb_is_deposited(frame) ? 0 : frame->length;
+}
+
+static __always_inline int fb_is_placed(const struct fb_frame *frame)
+{
+	return frame->kind == FB_KIND_CONTRIBUTION && frame->op == FB_OP_PLACE;
+}
+
+/* Whether offset and detail of a frame make sense. */
+static __always_inline int fb_part_well_formed(const struct fb_frame *frame)
+{
+	if (!fb_is_placed(frame))
+		return frame->offset == 0 && (frame->detail == 0 || fb_is_deposited(frame));
+	return frame->offset % 8 == 0 && frame->detail <= FB_MOST_BYTES &&
+	       (__u32)frame->offset + frame->length <= frame->detail;
 }
 
 static __always_inline int fb_flags_well_formed(const struct fb_frame *frame)
@@ -55,8 +67,7 @@ static __always_inline int fb_frame_well_formed(const struct fb_frame *frame)
 	       frame->type < FB_TYPE_COUNT && frame->source < FB_MAX_MEMBERS &&
 	       frame->target < FB_MAX_MEMBERS && frame->length <= FB_MOST_BYTES &&
 	       frame->length % (1u << (frame->type >> 1)) == 0 && frame->seq != 0 &&
-	       fb_part_well_formed(frame) && fb_reserved_is_zero(frame) &&
-	       fb_flags_well_formed(frame);
+	       fb_part_well_formed(frame) && frame->reserved == 0 && fb_flags_well_formed(frame);
 }
 
 /* Whether a frame from the wire names members, has no more than a chunk of theirs, and may come to
@@ -64,7 +75,8 @@ static __always_inline int fb_frame_well_formed(const struct fb_frame *frame)
 static __always_inline int fb_is_for_us(const struct fb_frame *frame, const struct fb_group *group)
 {
 	return frame->source < group->members && frame->target < group->members &&
-	       frame->length <= group->chunk_bytes && frame->extent <= group->chunk_bytes &&
+	       frame->length <= group->chunk_bytes &&
+	       (!fb_is_placed(frame) || frame->detail <= group->chunk_bytes) &&
 	       frame->kind >= FB_KIND_CONTRIBUTION && frame->kind <= FB_KIND_PIECE &&
 	       (frame->kind != FB_KIND_CONTRIBUTION || frame->flags == FB_FLAG_DIRECT ||
 		(frame->flags == FB_FLAG_RING ? frame->source == fb_before(group, group->self)

@@ -9,7 +9,7 @@
 #include "wire.h"
 
 enum {
-	FB_INTF_VERSION = 11,
+	FB_INTF_VERSION = 12,
 	FB_MAX_GROUPS = 1024, /* per host */
 	FB_MAX_WINDOW = 4096, /* cells per group */
 	/* skb->mark of frames that the programs made themselves, so that egress lets them out. An
@@ -72,8 +72,9 @@ struct fb_group {
  */
 struct fb_cell {
 	__u64 seq;
-	__u64 ready;	/* published last, with a full barrier */
-	__u64 arrived;	/* aggregator: members folded in, one bit each */
+	__u64 ready;   /* published last, with a full barrier */
+	__u64 arrived; /* aggregator: members folded in, one bit each; of a broadcast or a piece the
+			* seal of its payload */
 	__u64 consumed; /* aggregator: least `consumed` so far; then the result's */
 	__u32 lock;	/* 1: taken, by a program or by the leader process */
 	__u8 kind;	/* FB_KIND_CONTRIBUTION (any fold), FB_KIND_BROADCAST or FB_KIND_PIECE */

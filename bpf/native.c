@@ -39,7 +39,7 @@ void fb_native_cell(const struct fb_frame *frame, const void *payload, const str
 	memset(taken->data + frame->length, 0,
 	       (FB_FOLD_BLOCK - frame->length % FB_FOLD_BLOCK) % FB_FOLD_BLOCK);
 	if (frame->source != group->self &&
-	    fb_seal(frame, taken, frame->length, key) != frame->seal)
+	    fb_seal(frame, taken, fb_sealed_bytes(frame), key) != frame->seal)
 		return fb_count(counters, fb_why_unsealed(key));
 	if (fb_lock(cell))
 		return fb_count(counters, FB_WHY(drop_lock));

@@ -7,7 +7,7 @@
  * The code. NH (Black, Halevi, Krawczyk, Krovetz, Rogaway: UMAC, CRYPTO 1999) under two keys, the
  * second being the first moved on by one word (Toeplitz), hashes the frame without its seal and the
  * payload, filled up with zeroes to whole words, to 128 bits. SipHash-2-4 (Aumasson, Bernstein,
- * INDOCRYPT 2012) makes 64 bits of these and of three words of the frame, which say number, kind,
+ * INDOCRYPT 2012) makes 64 bits of these and of two words of the frame, which say number, kind,
  * source and length. Two messages of one length have the same 128 bits with a probability of 2^-64
  * at most (the theorem on Toeplitz-NH there). SipHash hides whether they have. So a try of somebody
  * without the key succeeds with a probability of about 2^-64, whatever frames they have seen.
@@ -182,16 +182,17 @@ static inline __attribute__((always_inline)) __u64 fb_code(const struct fb_frame
 	}
 	/* To be loaded once more, not kept. */
 	FB_IN_ORDER(words, key);
+	FB_IN_ORDER(frame, key);
 	v0 = key->finish[0] ^ 0x736f6d6570736575ULL;
 	v1 = key->finish[1] ^ 0x646f72616e646f6dULL;
 	v2 = key->finish[0] ^ 0x6c7967656e657261ULL;
 	v3 = key->finish[1] ^ 0x7465646279746573ULL;
 	FB_SIP_ADD(h0);
 	FB_SIP_ADD(h1);
-	FB_SIP_ADD(words[0]);
-	FB_SIP_ADD(words[2]);
+	/* No number has as many bits as that. */
+	FB_SIP_ADD(frame->seq ^ (__u64)frame->kind << 56);
 	FB_SIP_ADD(words[4]);
-	FB_SIP_ADD(5ULL * 8 << 56); /* bytes hashed */
+	FB_SIP_ADD(4ULL * 8 << 56); /* bytes hashed */
 	v2 ^= 0xff;
 	FB_SIP_ROUND;
 	FB_SIP_ROUND;

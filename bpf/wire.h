@@ -22,7 +22,7 @@
 
 enum {
 	FB_WIRE_MAGIC = 0x4b434246, /* "FBCK" in memory on a little-endian host */
-	FB_WIRE_VERSION = 10,
+	FB_WIRE_VERSION = 11,
 	/* Default; unassigned by IANA. Below 1024, so that no user but root may have it while no
 	 * agent is there; and below 512, where no system call draws a port by chance
 	 * (bindresvport). */
@@ -116,10 +116,10 @@ enum fb_message {
  *  +------+----+----+----+----+--------+--------+--------+
  *  |magic |ver |kind|op  |type|token   |seq     |consumed|
  *  +------+----+----+----+----+--------+--------+--------+
- *  32     33     34     36    37  38     40     42  44    48       56      64
- *  +------+------+------+-----+---+------+------+---+-----+-------+-------+
- *  |source|target|length|flags| 0 |offset|extent| 0 |  0  |message| seal  |
- *  +------+------+------+-----+---+------+------+---+-----+-------+-------+
+ *  32     33     34     36    37  38     40       48      56      64
+ *  +------+------+------+-----+---+------+--------+-------+-------+
+ *  |source|target|length|flags| 0 |offset|detail  |message|seal   |
+ *  +------+------+------+-----+---+------+--------+-------+-------+
  */
 struct fb_frame {
 	__u32 magic;
@@ -139,15 +139,15 @@ struct fb_frame {
 	__u8 flags;    /* enum fb_flag */
 	__u8 reserved; /* zero */
 	/* Of a contribution by FB_OP_PLACE: where in the chunk the payload belongs, a multiple of
-	 * 8, and bytes of the chunk. Else 0. */
+	 * 8. Else 0. */
 	__u16 offset;
-	__u16 extent;
-	__u16 reserved_2; /* zero */
-	__u32 reserved_4; /* zero */
+	/* Of a contribution by FB_OP_PLACE: bytes of the chunk. Of a broadcast or a piece: the seal
+	 * of its payload, for the process that gets it (src/wire/seal.rs). Else 0. */
+	__u64 detail;
 	/* Bytes of the whole message that the chunk is of, which is what all members must agree on;
 	 * and FB_MISMATCHED, if somebody knows that they do not. */
 	__u64 message;
-	__u64 seal; /* fb_seal(), of all the rest and the payload */
+	__u64 seal; /* fb_seal(), of all the rest and what it sees of the payload */
 };
 
 /* What follows a frame. */
@@ -160,6 +160,7 @@ _Static_assert(__builtin_offsetof(struct fb_frame, token) == 8 &&
 		   __builtin_offsetof(struct fb_frame, source) == 32 &&
 		   __builtin_offsetof(struct fb_frame, flags) == 36 &&
 		   __builtin_offsetof(struct fb_frame, offset) == 38 &&
+		   __builtin_offsetof(struct fb_frame, detail) == 40 &&
 		   __builtin_offsetof(struct fb_frame, message) == 48 &&
 		   __builtin_offsetof(struct fb_frame, seal) == FB_FRAME_BYTES - 8,
 	       "struct fb_frame is as drawn");

@@ -72,6 +72,12 @@ impl Group {
             Some(_) => None,
             None => self.engine.wire().map(|wire| wire.fabric.counters()),
         };
+        let counters = counters.map(|mut counters| {
+            if let Some(wire) = self.engine.wire() {
+                *wire.identity().seal.counter(&mut counters) += wire.unsound;
+            }
+            counters
+        });
         Some(HostLine {
             host: member.host.clone(),
             interface: member.interface.clone(),

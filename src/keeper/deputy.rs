@@ -74,12 +74,7 @@ impl<M: Memory, D: Datagrams> Deputy<M, D> {
     pub fn admits_hello(&self, hello: &b::fb_frame, payload: &[u8]) -> bool {
         let is_theirs = self.group.seal().holds(hello, payload);
         if !is_theirs {
-            let mut counters = self.lock();
-            let counter = match self.group.seal().is_keyed() {
-                true => &mut counters.drop_forged,
-                false => &mut counters.drop_corrupt,
-            };
-            *counter += 1;
+            *self.group.seal().counter(&mut self.lock()) += 1;
         }
         is_theirs && payload.is_empty()
     }

@@ -8,13 +8,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::bindings::{
-    FB_DEAF_FROM, FB_FOLD_BLOCK, FB_JUMBO_BYTES, FB_KIND_BROADCAST, FB_KIND_CONTRIBUTION, fb_cell,
-    fb_control, fb_frame, fb_kind,
+    FB_DEAF_FROM, FB_FOLD_BLOCK, FB_JUMBO_BYTES, FB_KIND_BROADCAST, FB_KIND_CONTRIBUTION,
+    FB_KIND_PIECE, FB_OP_PLACE, FB_WIRE_MAGIC, FB_WIRE_VERSION, fb_cell, fb_control, fb_frame,
+    fb_kind,
 };
 
 /// Bytes from one cell to the next, of chunks of up to `chunk` bytes: folds take whole blocks.
 pub const fn cell_bytes(chunk: u32) -> u32 {
     offset_of!(fb_cell, data) as u32 + chunk.next_multiple_of(FB_FOLD_BLOCK)
+}
+
+/// Bytes of the chunk that a frame is a part of, if its payload is placed; else 0.
+pub fn extent_of(frame: &fb_frame) -> u64 {
+    let is_placed =
+        u32::from(frame.kind) == FB_KIND_CONTRIBUTION && u32::from(frame.op) == FB_OP_PLACE;
+    if is_placed { frame.detail } else { 0 }
 }
 
 /// Where the cells are: a mapped BPF map, or plain memory in tests.
@@ -148,6 +156,64 @@ impl<M: Memory> Cells<M> {
         unsafe { (fb_kind::from((*cell).kind), (*cell).message) }
     }
 
+    /// Of a ready broadcast or piece, and of this from `source`: its frame, as far as the seal of its payload takes that, and
+    /// its payload. `None`: it is another kind of chunk.
+    pub fn deposit(&self, seq: u64, source: Option<u8>) -> Option<(fb_frame, &[u8])> {
+        debug_assert!(self.is_ready(seq));
+        let cell = self.cell(seq);
+        // SAFETY: as in `result`.
+        unsafe {
+            let kind = (*cell).kind;
+            if ![FB_KIND_BROADCAST, FB_KIND_PIECE].contains(&fb_kind::from(kind)) {
+                return None;
+            }
+            let length = (*cell).length.min(self.memory.most_bytes());
+            let frame = fb_frame {
+                magic: FB_WIRE_MAGIC,
+                version: FB_WIRE_VERSION as u8,
+                kind,
+                op: (*cell).op,
+                type_: (*cell).type_,
+                seq,
+                // A broadcast comes from its root.
+                source: source.unwrap_or((*cell).target),
+                target: (*cell).target,
+                length,
+                flags: (*cell).flags,
+                detail: (*cell).arrived,
+                ..Default::default()
+            };
+            let data = (&raw const (*cell).data).cast::<u8>();
+            Some((frame, std::slice::from_raw_parts(data, length.into())))
+        }
+    }
+
+    /// Has a ready chunk be as if it had not come.
+    pub fn discard(&self, seq: u64) {
+        let cell = self.cell(seq);
+        // SAFETY: as in `post`.
+        unsafe {
+            let lock = self.lock(cell);
+            // No chunk that the cell takes is between this number and the chunk's own.
+            AtomicU64::from_ptr(&raw mut (*cell).seq).store(seq - 1, Ordering::Release);
+            AtomicU64::from_ptr(&raw mut (*cell).ready).store(0, Ordering::Release);
+            lock.store(0, Ordering::Release);
+        }
+    }
+
+    /// Takes the cell's lock, which keeps the programs out. They hold it for microseconds, and never wait with it taken.
+    ///
+    /// # Safety
+    /// The cell is of this memory.
+    unsafe fn lock(&self, cell: *mut fb_cell) -> &AtomicU32 {
+        // SAFETY: an aligned field of the memory.
+        let lock = unsafe { AtomicU32::from_ptr(&raw mut (*cell).lock) };
+        while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            std::hint::spin_loop();
+        }
+        lock
+    }
+
     /// Whether frames have come here that cannot be of the collectives that they were taken for.
     pub fn out_of_step(&self) -> bool {
         // SAFETY: as in `set_consumed`.
@@ -193,19 +259,20 @@ impl<M: Memory> Cells<M> {
         assert!(payload.len() <= self.memory.most_bytes().into());
         let cell = self.cell(frame.seq);
         // SAFETY: aligned fields of the memory. The lock keeps the programs out while the cell
-        // changes hands; they hold it for microseconds and never wait with it taken.
+        // changes hands.
         unsafe {
-            let lock = AtomicU32::from_ptr(&raw mut (*cell).lock);
-            while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-                std::hint::spin_loop();
-            }
-            (*cell).arrived = 0;
+            let lock = self.lock(cell);
+            // Of a broadcast the seal of its payload, which whoever answers for this host sends on.
+            (*cell).arrived = if kind == FB_KIND_BROADCAST as u8 { frame.detail } else { 0 };
             (*cell).consumed = frame.consumed;
             (*cell).kind = kind;
             (*cell).op = frame.op;
             (*cell).type_ = frame.type_;
             (*cell).target = frame.target;
-            (*cell).length = if frame.extent == 0 { frame.length } else { frame.extent };
+            (*cell).length = match extent_of(frame) {
+                0 => frame.length,
+                extent => extent as u16,
+            };
             (*cell).part = frame.length;
             (*cell).offset = frame.offset;
             (*cell).flags = frame.flags;

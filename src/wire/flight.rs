@@ -255,7 +255,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             flags,
             length,
             offset,
-            extent,
+            detail: extent.into(),
             message,
             ..self.frame(kind)
         }
@@ -281,6 +281,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
                 root == me
             }
             Kind::Broadcast(root) if root == me => {
+                let frame = self.identity.seal.with_payload(frame, payload);
                 self.cells.post_broadcast(&frame, payload);
                 self.outbox.push(frame);
                 if self.outbox.len() == most_frames(self.identity.chunk_bytes) {
@@ -344,6 +345,12 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             }
             let flight = flights.get(number).expect("it is waited for");
             let transfer = flight.transfer;
+            if !self.is_sound(seq, what) {
+                // It is as if it had been lost.
+                self.cells.discard(seq);
+                self.unsound += 1;
+                break;
+            }
             let mismatch = self.mismatch(seq, flight, what);
             flight.mismatch = flight.mismatch.or(mismatch);
             if mismatch == Some(Mismatch::OutOfStep) {
@@ -371,6 +378,21 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         self.update_done(&flights);
         self.flights = flights;
         moved
+    }
+
+    /// Whether the payload that came is as a member sent it. The programs have made sure of all but the payload of
+    /// broadcasts and pieces.
+    #[inline]
+    fn is_sound(&self, seq: u64, what: Coming) -> bool {
+        let source = match what {
+            // Its payload is not taken.
+            Coming::Word => return true,
+            Coming::Chunk => None,
+            Coming::Piece(source) => Some(source),
+        };
+        self.cells
+            .deposit(seq, source)
+            .is_none_or(|(frame, payload)| self.identity.seal.holds_payload(&frame, payload))
     }
 
     /// Whether what came is of another message than ours.

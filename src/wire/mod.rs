@@ -208,6 +208,8 @@ pub struct Wire<M, F, B> {
     parting: Option<u64>,
     /// Times something was asked for again.
     pub asked: u64,
+    /// Payloads that came and were not as a member sent them.
+    pub unsound: u64,
     /// Set once nothing more can come of it all ([`Mismatch::OutOfStep`]).
     pub out_of_step: bool,
 }
@@ -240,6 +242,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             outbox: Vec::new(),
             parting: None,
             asked: 0,
+            unsound: 0,
             out_of_step: false,
         }
     }

@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::cells::Memory;
+use super::cells::{Memory, extent_of};
 use super::{Identity, Seal};
 use crate::bindings as b;
 
@@ -94,7 +94,7 @@ pub fn enter<M: Memory>(
     can_send: bool,
 ) -> Reply {
     assert_eq!(payload.len(), usize::from(frame.length));
-    assert!(frame.length.max(frame.extent) <= memory.most_bytes());
+    assert!(u64::from(frame.length).max(extent_of(frame)) <= memory.most_bytes().into());
     assert_eq!(group.group.window, memory.window());
     let mut reply = Reply(Box::new_uninit());
     // SAFETY: the memory has 1 + window elements (contract of `Memory`), which are changed under the cell's

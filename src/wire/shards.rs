@@ -100,6 +100,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
                 let kind = b::FB_KIND_PIECE;
                 let message = transfer.message;
                 let frame = b::fb_frame { seq, target: to, length, message, ..self.frame(kind) };
+                let frame = self.identity.seal.with_payload(frame, payload);
                 (self.sealed(frame, payload), payload)
             })
             .collect();
@@ -124,6 +125,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             let message = transfer.message;
             let frame =
                 b::fb_frame { seq, consumed, target: me, length, message, ..self.frame(kind) };
+            let frame = self.identity.seal.with_payload(frame, payload);
             self.cells.post_broadcast(&frame, payload);
             frames.push(frame);
         }

@@ -134,7 +134,7 @@ fn a_cell_shows_nothing_of_another_groups_frames() {
             for member in [1, 2] {
                 hook(&victim, &victim.contribution(member, bytes(b::FB_OP_BOR as u8), &SECRET));
             }
-            let part = spy.contribution(1, bytes(PLACE), &[1]).with(|p| p.frame.extent = 8);
+            let part = spy.contribution(1, bytes(PLACE), &[1]).with(|p| p.frame.detail = 8);
             hook(&spy, &part);
             assert_eq!(spy.counted(), "contributions_folded 1, frames_in 1");
             assert_eq!(spy.cell(1).data[..8], [1, 0, 0, 0, 0, 0, 0, 0]);

@@ -62,7 +62,7 @@ fn no_chunk_is_longer_than_the_members_agreed_on() {
             host.change_group(|group| group.chunk_bytes = 1400);
             let longer = host.contribution(1, SUM, &[0; 1408]);
             let placed = Chunk { op: b::FB_OP_PLACE as u8, ..SUM };
-            let wider = host.contribution(1, placed, &[0; 8]).with(|p| p.frame.extent = 1408);
+            let wider = host.contribution(1, placed, &[0; 8]).with(|p| p.frame.detail = 1408);
             for packet in [longer, wider] {
                 assert_eq!(host.ingress(&packet).code, TC_TAKEN);
                 assert_eq!(host.counted(), "drop_malformed 1");

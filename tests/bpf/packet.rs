@@ -152,11 +152,12 @@ impl Packet {
         bytes.extend(frame.length.to_ne_bytes());
         bytes.extend([frame.flags, frame.reserved]);
         bytes.extend(frame.offset.to_ne_bytes());
-        bytes.extend(frame.extent.to_ne_bytes());
-        bytes.extend(frame.reserved_2.to_ne_bytes());
-        bytes.extend(frame.reserved_4.to_ne_bytes());
+        bytes.extend(frame.detail.to_ne_bytes());
         bytes.extend(frame.message.to_ne_bytes());
-        let own = &self.payload[..self.payload.len().min(frame.length.into())];
+        // The payload of broadcasts and pieces is the business of the process that gets it.
+        let deposited = [b::FB_KIND_BROADCAST, b::FB_KIND_PIECE].contains(&frame.kind.into());
+        let length = if deposited { 0 } else { frame.length.into() };
+        let own = &self.payload[..self.payload.len().min(length)];
         let seal = match (frame.seal, &self.key) {
             (0, Some(key)) => key.code(&bytes, own),
             (0, None) => frame_checksum(&bytes, own),
@@ -254,8 +255,8 @@ impl Key {
             };
             pairs.map(term).fold(0, u64::wrapping_add)
         };
-        let said = [0, 16, 32].map(|at| word(frame, at));
+        let numbered = word(frame, 16) ^ u64::from(frame[5]) << 56;
         let [first, second] = [nh(&self.halves), nh(&self.halves[2..])];
-        siphash(self.finish, &[first, second, said[0], said[1], said[2]])
+        siphash(self.finish, &[first, second, numbered, word(frame, 32)])
     }
 }

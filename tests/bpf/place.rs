@@ -22,7 +22,7 @@ fn part(host: &Host, member: u8) -> Packet {
 
 fn placed(host: &Host, member: u8, offset: u16, extent: u16, payload: &[u8]) -> Packet {
     host.contribution(member, GATHER, payload)
-        .with(|p| (p.frame.offset, p.frame.extent) = (offset, extent))
+        .with(|p| (p.frame.offset, p.frame.detail) = (offset, extent.into()))
 }
 
 /// What lies where parts do; between them may be anything.
@@ -108,7 +108,7 @@ fn what_does_not_fit_is_refused_by_whatever_hook() {
             assert_eq!(host.counted(), "drop_malformed 1", "{offset} of {extent}, XDP");
         }
         // Folds have neither.
-        host.ingress(&host.contribution(1, SUM, &[0; 8]).with(|p| p.frame.extent = 8));
+        host.ingress(&host.contribution(1, SUM, &[0; 8]).with(|p| p.frame.detail = 8));
         assert_eq!(host.counted(), "drop_malformed 1");
         assert_eq!(host.cell(1).seq, 0);
     });
