@@ -203,7 +203,7 @@ fn host(me: u8, meeting: &Meeting, bridge: &Bridge, setting: &Setting) {
 
     meeting.meet();
     client.destroy_group(group.slot).expect("it was there");
-    assert_eq!(attached(), (false, false), "the last group takes the programs along");
+    wait("the last group takes the programs along", meeting, || attached() == (false, false));
     drop((wire, group, client, agent));
     meeting.meet();
     assert_eq!(held(), [""; 0], "nothing is left in the kernel");

@@ -19,9 +19,18 @@ pub(crate) struct Attachment {
     pub(crate) hook: Hook,
     pub(crate) tc: Tc,
     /// In the order of detaching: frames stop coming in before they stop going out.
-    _xdp: Option<Link>,
-    _tcx: Option<(Link, Link)>,
-    _clsact: Option<clsact::Attached>,
+    xdp: Option<Link>,
+    tcx: Option<(Link, Link)>,
+    clsact: Option<clsact::Attached>,
+}
+
+impl Attachment {
+    /// Whether all programs are where they were put: whoever may attach may detach, too.
+    pub(crate) fn is_whole(&self) -> bool {
+        let links = self.tcx.iter().flat_map(|(ingress, egress)| [ingress, egress]);
+        links.chain(&self.xdp).all(|link| sys::is_on_interface(link.0.as_fd()))
+            && self.clsact.as_ref().is_none_or(clsact::Attached::is_whole)
+    }
 }
 
 /// A BPF link. The kernel detaches it with its last descriptor, so a killed agent leaves none.
@@ -68,14 +77,7 @@ pub(crate) fn attach(
     };
     let (hook, xdp) = attach_xdp(interface, &plan, programs)?;
     log::info!("attached to {} ({hook}, {})", interface.name, plan.tc);
-    Ok(Attachment {
-        interface: interface.name.clone(),
-        hook,
-        tc: plan.tc,
-        _xdp: xdp,
-        _tcx: tcx,
-        _clsact: clsact,
-    })
+    Ok(Attachment { interface: interface.name.clone(), hook, tc: plan.tc, xdp, tcx, clsact })
 }
 
 fn probe(interface: &Interface) -> Result<Facts> {

@@ -31,9 +31,6 @@ const PATIENCE_WITH_OWN: Duration = Duration::from_secs(300);
 /// What the programs counted is worth no more.
 const PATIENCE_FOR_COUNTERS: Duration = Duration::from_secs(20);
 
-/// The end of a connection destroys its groups too, so that is not worth more at the end of a process.
-const PATIENCE_AT_THE_END: Duration = Duration::from_secs(1);
-
 /// A connection to an agent. Groups live as long as it does.
 pub struct Client {
     line: Mutex<Line>,
@@ -139,16 +136,7 @@ impl Client {
     /// Destroys a group of this connection. Its cells stay where they are mapped, but no frame
     /// reaches them any more.
     pub fn destroy_group(&self, slot: u32) -> Result<()> {
-        self.destroy_group_within(slot, self.patience)
-    }
-
-    /// The same, shortly before the connection ends, which does it too if the agent is not there to.
-    pub fn destroy_group_at_the_end(&self, slot: u32) -> Result<()> {
-        self.destroy_group_within(slot, PATIENCE_AT_THE_END)
-    }
-
-    fn destroy_group_within(&self, slot: u32, patience: Duration) -> Result<()> {
-        match self.ask_within(&Request::DestroyGroup { slot }, patience)? {
+        match self.ask(&Request::DestroyGroup { slot })? {
             (Reply::Done, _) => Ok(()),
             (other, _) => Err(unexpected(&other)),
         }
@@ -211,7 +199,7 @@ impl Client {
         let begin = Instant::now();
         let reply = exchange(&line.socket, &packet, patience);
         let waited = begin.elapsed();
-        if reply.is_err() && waited >= patience && patience > PATIENCE_AT_THE_END {
+        if reply.is_err() && waited >= patience {
             log::warn!(
                 "the agent (process {}) has not answered for {} s, and is not asked any more",
                 self.welcome.pid,

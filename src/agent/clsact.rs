@@ -140,6 +140,14 @@ impl Attached {
         Ok(attached)
     }
 
+    /// Whether all filters are there.
+    pub(crate) fn is_whole(&self) -> bool {
+        let there = filters(self.interface).unwrap_or_default();
+        let is_there =
+            |name: &String| there.iter().any(|filter| filter.name.as_ref() == Some(name));
+        self.names.iter().all(is_there)
+    }
+
     fn remove(&self) -> nix::Result<()> {
         for filter in filters(self.interface)? {
             if filter.name.as_ref().is_some_and(|name| self.names.contains(name)) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::agent::attach::{Attachment, attach};
 use crate::agent::error::{Error, ErrorKind, Result};
@@ -41,6 +41,16 @@ struct GroupRecord {
     _membership: Option<Membership>,
 }
 
+/// Programs on an interface.
+struct Attached {
+    attachment: Attachment,
+    /// No group has used them since.
+    unused: Option<Instant>,
+}
+
+/// Rest after a group has come or gone: who makes one may want another at once.
+const REST: Duration = Duration::from_millis(10);
+
 /// Everything the agent has in the kernel. Dropping it takes it all away.
 pub(crate) struct Host {
     options: Options,
@@ -48,7 +58,9 @@ pub(crate) struct Host {
     slots: Slots,
     ledger: Ledger,
     /// By the interface's index.
-    attachments: BTreeMap<u32, Attachment>,
+    attachments: BTreeMap<u32, Attached>,
+    /// Groups have come or gone, and there is something to [tend](Self::tend) when that has been so long ago.
+    to_tend: Option<Instant>,
     programs: Programs,
     owner: Owner,
     _port: HeldPort,
@@ -69,6 +81,7 @@ impl Host {
             groups: BTreeMap::new(),
             ledger: Ledger::default(),
             attachments: BTreeMap::new(),
+            to_tend: None,
             options,
             ending: false,
         })
@@ -133,7 +146,7 @@ impl Host {
         });
         let (slot, cells) = self
             .place(&spec, peer.uid, membership.as_ref())
-            .inspect_err(|_| self.detach_unused(interface.index))?;
+            .inspect_err(|_| self.release(interface.index))?;
         self.ledger.add(peer.uid, cells.id, bytes);
         let reply = GroupReply {
             slot,
@@ -155,6 +168,7 @@ impl Host {
             _membership: membership,
         };
         self.groups.insert(slot, record);
+        self.to_tend = Some(Instant::now() + REST);
         Ok((reply, cells.fd))
     }
 
@@ -201,8 +215,30 @@ impl Host {
         for slot in slots {
             self.remove(slot);
         }
-        if self.groups.is_empty() {
+    }
+
+    /// When to [tend](Self::tend) next, if at all.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let unused = self.attachments.values().filter_map(|attached| attached.unused);
+        unused.map(|since| since + self.options.linger).chain(self.to_tend).min()
+    }
+
+    /// Does what is due and takes the kernel long, while nobody waits for the agent.
+    pub(crate) fn tend(&mut self, now: Instant) {
+        let linger = self.options.linger;
+        self.attachments.retain(|_, Attached { attachment, unused }| {
+            let is_over = unused.is_some_and(|since| since + linger <= now);
+            if is_over {
+                log::info!("detaching from {}", attachment.interface);
+            }
+            !is_over
+        });
+        if self.attachments.is_empty() {
             self.slots.clear_all(&self.programs);
+            self.to_tend = None;
+        } else if self.to_tend.is_some_and(|at| at <= now) {
+            self.slots.tend(&self.programs);
+            self.to_tend = None;
         }
     }
 
@@ -221,6 +257,7 @@ impl Host {
         }
         let chunks = interface::chunks()?;
         if chunks != self.programs.chunks() {
+            self.attachments.clear();
             (self.programs, self.slots) = load(&self.options, chunks)?;
             log::info!("links have changed: programs for chunks of {} bytes", chunks.most_bytes());
         }
@@ -238,13 +275,14 @@ impl Host {
 
     pub(crate) fn status(&self) -> Result<Status> {
         let users = |index: u32| self.groups.values().filter(|g| g.interface == index).count();
-        let interfaces = self.attachments.iter().map(|(index, attachment)| InterfaceStatus {
-            name: attachment.interface.clone(),
-            index: *index,
-            hook: attachment.hook,
-            tc: attachment.tc,
-            groups: users(*index),
-        });
+        let interfaces =
+            self.attachments.iter().map(|(index, Attached { attachment, .. })| InterfaceStatus {
+                name: attachment.interface.clone(),
+                index: *index,
+                hook: attachment.hook,
+                tc: attachment.tc,
+                groups: users(*index),
+            });
         Ok(Status {
             interfaces: interfaces.collect(),
             groups: self.groups.len(),
@@ -279,27 +317,35 @@ impl Host {
         self.programs.remove_group(group.spec.token, slot);
         self.slots.give_back(slot, &self.programs);
         self.ledger.retire(group.map, sys::map_exists);
-        self.detach_unused(group.interface);
+        self.release(group.interface);
         log::debug!("group {slot} of user {} is gone", group.peer.uid);
     }
 
     fn attach(&mut self, interface: &Interface) -> Result<Hook> {
-        if let Some(attachment) = self.attachments.get(&interface.index) {
-            return Ok(attachment.hook);
+        if let Some(attached) = self.attachments.get_mut(&interface.index) {
+            if attached.attachment.is_whole() {
+                attached.unused = None;
+                return Ok(attached.attachment.hook);
+            }
+            log::info!("somebody has detached programs from {}: attaching anew", interface.name);
+            // The rest of it goes first.
+            self.attachments.remove(&interface.index);
         }
-        let attachment = attach(interface, &self.options, &self.owner, &mut self.programs)?;
+        let now = interface::by_index(interface.index)?;
+        let attachment = attach(&now, &self.options, &self.owner, &mut self.programs)?;
         let hook = attachment.hook;
-        self.attachments.insert(interface.index, attachment);
+        self.attachments.insert(interface.index, Attached { attachment, unused: None });
         Ok(hook)
     }
 
-    fn detach_unused(&mut self, interface: u32) {
-        if self.groups.values().any(|group| group.interface == interface) {
-            return;
+    /// A group has ended, or was not made, which may have been the last one of its interface.
+    fn release(&mut self, interface: u32) {
+        let now = Instant::now();
+        let is_used = self.groups.values().any(|group| group.interface == interface);
+        if let Some(attached) = self.attachments.get_mut(&interface).filter(|_| !is_used) {
+            attached.unused = Some(now);
         }
-        if let Some(attachment) = self.attachments.remove(&interface) {
-            log::info!("detached from {}", attachment.interface);
-        }
+        self.to_tend = Some(now + REST);
     }
 }
 

@@ -19,6 +19,9 @@ pub struct Options {
     pub force_clsact: bool,
     /// UDP port of all frames, the same on all hosts. `FOLDBACK_PORT`.
     pub port: u16,
+    /// How long programs stay on an interface, and cells in stock, after the last group: attaching takes longer
+    /// than anything else, and the next job may come soon.
+    pub linger: Duration,
     /// What users may take.
     pub limits: Limits,
 }
@@ -68,6 +71,7 @@ impl Default for Options {
             hook: HookChoice::Tc,
             force_clsact: false,
             port: FB_UDP_PORT as u16,
+            linger: Duration::ZERO,
             limits: Limits::default(),
         }
     }

@@ -87,6 +87,10 @@ impl Server {
         if ready.first().is_some_and(|ready| *ready) {
             return Ok(true);
         }
+        let now = Instant::now();
+        if !ready.contains(&true) && self.host.due().is_some_and(|at| at <= now) {
+            self.host.tend(now);
+        }
         for (id, ready) in ids.iter().zip(ready.iter().skip(1)) {
             self.step(*id, *ready);
         }
@@ -112,7 +116,8 @@ impl Server {
         let idle = self.host.options().limits.idle;
         let deadlines = self.connections.values().filter_map(|c| c.deadline(idle));
         let due = self.service.as_ref().and_then(Service::due);
-        let deadline = deadlines.chain(accept_after).chain(due).chain(end).min();
+        let deadline =
+            deadlines.chain(accept_after).chain(due).chain(self.host.due()).chain(end).min();
         let timeout = match deadline {
             // Rounded up, lest the last millisecond be spent spinning.
             Some(at) => {

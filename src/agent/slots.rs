@@ -4,7 +4,7 @@
 //! idle machine, far more on a busy one. A program that has looked up a group may still be about to
 //! look up its cells, so a slot must also have had one between two groups. Hence slots are turned over
 //! many at a time, each time with one wait: those that were given back lose their cells, and clean ones
-//! get new cells, in stock for groups to come.
+//! get new cells, in stock for groups to come. That is done when nobody waits for the agent, as far as it can be.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,8 +31,10 @@ pub(crate) struct Slots {
     dirty: Vec<u32>,
     /// Slots whose cells are made already.
     stock: Vec<Stocked>,
-    /// How many to put in stock next time: more while groups come and go.
-    next: usize,
+    /// The window of the group that was made last: the next one's will be like it.
+    window: Option<u32>,
+    /// How many to have in stock: more while groups come faster than the stock is filled.
+    wanted: usize,
     /// A map with next to nothing in it, for slots without cells.
     empty: CellMap,
 }
@@ -43,7 +45,8 @@ impl Slots {
             clean: (0..count).collect(),
             dirty: Vec::new(),
             stock: Vec::new(),
-            next: 1,
+            window: None,
+            wanted: 1,
             empty: programs.create_cells(0)?,
         })
     }
@@ -55,11 +58,12 @@ impl Slots {
         programs: &Programs,
     ) -> Result<Option<(u32, CellMap)>> {
         if !self.stock.iter().any(|stocked| stocked.window == window) {
-            if !self.dirty.is_empty() {
-                self.next = (self.next * 2).min(MOST_STOCK);
+            if self.window == Some(window) {
+                self.wanted = (self.wanted * 2).min(MOST_STOCK);
             }
-            self.turn_over(self.next, window, programs)?;
+            self.turn_over(self.wanted, window, programs)?;
         }
+        self.window = Some(window);
         if self.stock.is_empty() && !self.clean.is_empty() {
             // They were given back a moment ago.
             self.turn_over(1, window, programs)?;
@@ -91,15 +95,25 @@ impl Slots {
     /// Frees the cells in stock too.
     pub(crate) fn clear_all(&mut self, programs: &Programs) {
         self.dirty.extend(self.stock.drain(..).map(|stocked| stocked.slot));
-        self.next = 1;
+        (self.window, self.wanted) = (None, 1);
         self.clear(programs);
+    }
+
+    /// Does what the next group would wait for: frees the cells of slots that were given back, and fills the stock.
+    pub(crate) fn tend(&mut self, programs: &Programs) {
+        let Some(window) = self.window else { return self.clear(programs) };
+        let lacking = self.wanted.saturating_sub(self.stock.len());
+        if let Err(error) = self.turn_over(lacking, window, programs) {
+            log::debug!("the stock of slots is not filled: {error}");
+        }
     }
 
     /// Takes the cells out of dirty slots, and puts `count` into stock, or as many as there are clean
     /// slots. What is in stock for another window makes room.
     fn turn_over(&mut self, count: usize, window: u32, programs: &Programs) -> Result<()> {
         if count > 0 {
-            self.dirty.extend(self.stock.drain(..).map(|stocked| stocked.slot));
+            let others = self.stock.extract_if(.., |stocked| stocked.window != window);
+            self.dirty.extend(others.map(|stocked| stocked.slot));
         }
         let count = count.min(self.clean.len());
         let mut fresh = Vec::new();

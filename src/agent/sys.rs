@@ -4,9 +4,9 @@
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use libbpf_rs::libbpf_sys::{
-    BPF_F_BEFORE, BPF_TCX_EGRESS, BPF_TCX_INGRESS, BPF_XDP, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE,
-    bpf_attach_type, bpf_link_create, bpf_link_create_opts, bpf_link_detach, bpf_map_get_fd_by_id,
-    bpf_prog_query,
+    BPF_F_BEFORE, BPF_LINK_TYPE_TCX, BPF_LINK_TYPE_XDP, BPF_TCX_EGRESS, BPF_TCX_INGRESS, BPF_XDP,
+    XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE, bpf_attach_type, bpf_link_create, bpf_link_create_opts,
+    bpf_link_detach, bpf_link_get_info_by_fd, bpf_link_info, bpf_map_get_fd_by_id, bpf_prog_query,
 };
 use nix::errno::Errno;
 
@@ -55,6 +55,23 @@ pub(crate) fn create_link(
 pub(crate) fn detach_link(link: BorrowedFd<'_>) -> nix::Result<()> {
     // SAFETY: takes a number, and the descriptor is open while it is borrowed.
     check(unsafe { bpf_link_detach(link.as_raw_fd()) }).map(drop)
+}
+
+/// Whether a link is on its interface: somebody may have detached it, and the interface may be gone.
+pub(crate) fn is_on_interface(link: BorrowedFd<'_>) -> bool {
+    let mut info = bpf_link_info::default();
+    let mut bytes = size_of::<bpf_link_info>() as u32;
+    // SAFETY: the descriptor is open while it is borrowed, and the kernel writes no more than so many bytes.
+    let asked = unsafe { bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut bytes) };
+    // SAFETY: of these types of link the kernel fills the member that is read; before, all were zero.
+    let interface = unsafe {
+        match info.type_ {
+            BPF_LINK_TYPE_TCX => info.__bindgen_anon_1.tcx.ifindex,
+            BPF_LINK_TYPE_XDP => info.__bindgen_anon_1.xdp.ifindex,
+            _ => 0,
+        }
+    };
+    check(asked).is_ok() && interface != 0
 }
 
 /// Whether the kernel has tcx, asked of an interface that exists.

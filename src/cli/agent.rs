@@ -33,6 +33,10 @@ pub struct Args {
     /// take the new ones; a second signal ends this one at once
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=3600))]
     drain: u16,
+
+    /// How long the programs stay attached after the last group, so that the next job starts sooner
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(..=86400))]
+    linger: u32,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -41,6 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut options = Options::from_environment()?;
     options.hook = args.hook.unwrap_or(options.hook);
     options.port = args.port.unwrap_or(options.port);
+    options.linger = Duration::from_secs(args.linger.into());
     let address = args.socket.unwrap_or_else(default_address);
 
     // Blocked before the socket appears: a signal from here on stops the agent in good order.

@@ -42,7 +42,7 @@ impl Group {
         Self { engine, member, counted, no_programs: None, seen: (0, 0) }
     }
 
-    /// The process makes no more collectives, so it need not wait long for an agent that stands still.
+    /// The process makes no more collectives: the end of its connection is the group's, too.
     pub fn leave(mut self) {
         if let Some(served) = self.member.as_mut().and_then(|member| member.served.as_mut()) {
             served.ends = true;
@@ -119,11 +119,10 @@ pub struct Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        let destroyed = match self.ends {
-            false => self.client.destroy_group(self.slot),
-            true => self.client.destroy_group_at_the_end(self.slot),
-        };
-        if let Err(error) = destroyed {
+        // With the connection the agent destroys all that was made by it, and nobody waits.
+        if !self.ends
+            && let Err(error) = self.client.destroy_group(self.slot)
+        {
             log::debug!("destroying group {}: {error}", self.slot);
         }
     }

@@ -13,7 +13,7 @@ fn stopping_leaves_nothing() {
             let programs = programs_of_v0();
             assert_eq!(programs.len(), 2, "{programs:?}");
             let mut maps = maps_of(&programs);
-            maps.push(map_id(group.cells.as_raw_fd()));
+            maps.push(map_id(group.cells.as_fd()));
             agent.stop();
             drop((client, group));
             assert!(programs_of_v0().is_empty());
@@ -46,6 +46,110 @@ fn dropping_an_embedded_agent_leaves_nothing() {
             }
         });
     }
+}
+
+/// An agent whose programs stay for so long after the last group.
+fn lingering(options: Options, linger: Duration) -> (Embedded, Client) {
+    embedded(Options { linger, ..options })
+}
+
+/// Longer than any test takes.
+const FOR_LONG: Duration = Duration::from_secs(3600);
+
+#[test]
+fn programs_linger_for_the_next_group_and_cells_are_in_stock() {
+    for options in [Options::default(), clsact(), with_hook(HookChoice::Xdp)] {
+        in_namespace(move || {
+            let (agent, client) = lingering(options, FOR_LONG);
+            let first = client.create_group(&spec(1)).unwrap();
+            let (programs, xdp) = (programs_of_v0(), xdp_on("v0"));
+            client.destroy_group(first.slot).unwrap();
+            let cells = map_id(first.cells.as_fd());
+            drop(first);
+            // The group's memory does not linger.
+            eventually("the cells are gone", || !map_exists(cells));
+            let status = client.status().unwrap();
+            assert_eq!((status.groups, status.interfaces[0].groups), (0, 0));
+            let second = client.create_group(&spec(2)).unwrap();
+            assert_eq!((programs_of_v0(), xdp_on("v0")), (programs, xdp), "the same as before");
+            let before = client.counters(second.slot).unwrap().frames_out;
+            send_hello(2);
+            assert_eq!((before, client.counters(second.slot).unwrap().frames_out), (0, 1));
+            drop(agent);
+            assert!(programs_of_v0().is_empty());
+            assert_eq!(xdp_on("v0"), None);
+        });
+    }
+}
+
+#[test]
+fn programs_that_linger_go_when_their_time_is_over() {
+    in_namespace(|| {
+        let (_agent, client) = lingering(Options::default(), Duration::from_millis(100));
+        for token in 1..=3 {
+            let group = client.create_group(&spec(token)).unwrap();
+            send_hello(token);
+            assert_eq!(client.counters(group.slot).unwrap().frames_out, 1);
+            assert_eq!(programs_of_v0().len(), 2, "as long as there is a group");
+            client.destroy_group(group.slot).unwrap();
+            eventually("the programs are gone", || programs_of_v0().is_empty());
+        }
+        assert!(client.status().unwrap().interfaces.is_empty());
+    });
+}
+
+/// Whoever may attach programs may detach them; the next group finds out.
+#[test]
+fn programs_that_somebody_detached_are_attached_anew() {
+    in_namespace(|| {
+        let (_agent, client) = lingering(clsact(), FOR_LONG);
+        let group = client.create_group(&spec(1)).unwrap();
+        run("tc filter del dev v0 ingress");
+        client.create_group(&spec(2)).unwrap();
+        assert_eq!((tc_names(false).len(), tc_names(true).len()), (1, 1), "none of the old ones");
+        run("tc qdisc del dev v0 clsact");
+        client.create_group(&spec(3)).unwrap();
+        assert_eq!((tc_names(false).len(), tc_names(true).len()), (1, 1));
+        send_hello(1);
+        assert_eq!(client.counters(group.slot).unwrap().frames_out, 1, "older groups gain by it");
+    });
+    in_namespace(|| {
+        if !has_tcx() {
+            println!("no tcx in this kernel, so nobody can detach a link");
+            return;
+        }
+        let (_agent, client) = lingering(with_hook(HookChoice::Xdp), FOR_LONG);
+        client.create_group(&spec(1)).unwrap();
+        let (programs, words) = (programs_of_v0(), run("ip -o link show v0"));
+        let (_, words) = words.split_once("prog/xdp id ").expect("XDP is on");
+        let xdp = words.split_whitespace().next().unwrap().parse().unwrap();
+        for (token, gone) in [(2, [xdp].as_slice()), (3, &programs[..1]), (4, &programs)] {
+            foreign::detach_links_of(gone);
+            client.create_group(&spec(token)).unwrap();
+            assert_eq!(programs_of_v0().len(), 2);
+            assert!(xdp_on("v0").is_some());
+        }
+    });
+}
+
+/// Programs that linger are of one size of chunk. When the links call for another, they go.
+#[test]
+fn programs_that_linger_make_way_for_those_of_other_chunks() {
+    in_namespace(|| {
+        let (_agent, client) = lingering(Options::default(), FOR_LONG);
+        let group = client.create_group(&spec(1)).unwrap();
+        client.destroy_group(group.slot).unwrap();
+        let usual = programs_of_v0();
+        run("ip link set v0 mtu 9000");
+        let most = client.interface(HERE).unwrap().max_chunk_bytes;
+        assert!(u32::from(most) > foldback::bindings::FB_CHUNK_BYTES);
+        client.create_group(&GroupSpec { chunk_bytes: most, ..spec(2) }).unwrap();
+        let jumbo = programs_of_v0();
+        assert!(
+            jumbo.len() == 2 && jumbo.iter().all(|id| !usual.contains(id)),
+            "{usual:?} {jumbo:?}"
+        );
+    });
 }
 
 #[test]
@@ -206,10 +310,4 @@ fn a_foreign_xdp_program_stays() {
         drop(agent);
         assert_eq!(xdp_on("v0").as_deref(), Some("xdp"));
     });
-}
-
-fn map_id(fd: i32) -> u32 {
-    let text = fs::read_to_string(format!("/proc/thread-self/fdinfo/{fd}")).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("map_id:")).unwrap();
-    line.trim().parse().unwrap()
 }

@@ -6,10 +6,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys::{
     BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP, BPF_TCX_EGRESS, BPF_TCX_INGRESS, BPF_XDP,
-    bpf_attach_type, bpf_insn, bpf_link_create, bpf_link_create_opts, bpf_prog_load,
-    bpf_prog_load_opts, bpf_prog_query,
+    bpf_attach_type, bpf_insn, bpf_link_create, bpf_link_create_opts, bpf_link_detach,
+    bpf_link_get_fd_by_id, bpf_prog_load, bpf_prog_load_opts, bpf_prog_query,
 };
-use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
+use libbpf_rs::query::{LinkInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapHandle, ProgramHandle};
 
 /// Somebody's program on a hook, until dropped.
@@ -81,6 +81,19 @@ pub fn tcx_programs(interface: u32, egress: bool) -> Vec<(u32, String)> {
     };
     assert_eq!(result, 0, "asking for tcx programs");
     ids[..count as usize].iter().map(|id| (*id, program_name(*id))).collect()
+}
+
+/// Takes programs off where links have put them, as root may without being their owner.
+pub fn detach_links_of(programs: &[u32]) {
+    for link in LinkInfoIter::default().filter(|link| programs.contains(&link.prog_id)) {
+        // SAFETY: takes a number.
+        let fd = unsafe { bpf_link_get_fd_by_id(link.id) };
+        assert!(fd >= 0, "the link is there: {fd}");
+        // SAFETY: just made, and nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: takes a number, of a descriptor that is open.
+        assert_eq!(unsafe { bpf_link_detach(fd.as_raw_fd()) }, 0, "detaching a link");
+    }
 }
 
 /// Name of a program that is attached.
