@@ -5,6 +5,8 @@
 //! `make setup-mpis` installs: tests of these say that they are skipped. The long tests are ignored unless
 //! asked for (`make test-long`).
 
+#[path = "mpi/actor.rs"]
+mod actor;
 #[path = "mpi/agents.rs"]
 mod agents;
 #[path = "mpi/conformance.rs"]

@@ -4,11 +4,8 @@
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
-use std::io::{Read, read_to_string, stdin};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::process::Command;
 
 use foldback::bindings as b;
 use foldback::wire::{Seal, Secret};
@@ -18,11 +15,12 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
+use crate::actor::{Actor, plays, say, until_told};
 use crate::harness::{Job, Lab, Mpi, turn};
 use crate::random::Rng;
 
 const HOSTS: u32 = 3;
-const ROLE: &str = "FOLDBACK_TEST_ROLE";
+const ROLE: &str = "forgers::role";
 
 /// Bytes in front of a frame: Ethernet, IPv4 without options, UDP.
 const OUTER: usize = 14 + 20 + 8;
@@ -156,23 +154,18 @@ fn forged(heard: &[u8], rng: &mut Rng) -> Option<Vec<u8>> {
     (packet != heard).then_some(packet)
 }
 
-/// Not a test: the forger, inside the switch. Works until its input ends, and says what it has done.
+/// Not a test: the forger, inside the switch. Works until it is told to end, and says what it has done.
 #[test]
 fn role() {
-    if std::env::var(ROLE).as_deref() != Ok("forger") {
+    if !plays(ROLE) {
         return;
     }
-    static OVER: AtomicBool = AtomicBool::new(false);
-    thread::spawn(|| {
-        let _ = stdin().read(&mut [0]);
-        OVER.store(true, Ordering::Relaxed);
-    });
     let ports: Vec<_> = (0..HOSTS).map(Port::new).collect();
     let (mut heard, mut copies, mut forgeries) = (0u64, 0u64, 0u64);
     let mut memory: VecDeque<Vec<u8>> = VecDeque::new();
     let mut rng = Rng(7);
     let mut buffer = vec![0; 1 << 16];
-    while !OVER.load(Ordering::Relaxed) {
+    until_told(|| {
         for port in &ports {
             let Some(bytes) = port.hear(&mut buffer) else { continue };
             if !is_frame(&buffer[..bytes]) {
@@ -205,45 +198,32 @@ fn role() {
                 }
             }
         }
-    }
-    println!("\nforger: {heard} heard, {copies} copies, {forgeries} forged");
+    });
+    say(&format!("{heard} heard, {copies} copies, {forgeries} forged"));
 }
 
-struct Forger(Child);
+/// Starts the forger inside the switch of a lab.
+fn start(lab: &Lab) -> Actor {
+    let mut switch = Command::new("nsenter");
+    switch.arg(format!("--net=/run/foldback/lab/{}/fabric", lab.name));
+    Actor::start(switch, ROLE)
+}
 
-impl Forger {
-    fn start(lab: &Lab) -> Self {
-        let child = Command::new("nsenter")
-            .arg(format!("--net=/run/foldback/lab/{}/fabric", lab.name))
-            .arg(std::env::current_exe().expect("this test has a path"))
-            .args(["forgers::role", "--exact", "--nocapture"])
-            .env(ROLE, "forger")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the forger starts");
-        Self(child)
-    }
-
-    /// Tells it to end. Returns the numbers of copies and of forgeries that it has sent.
-    fn report(mut self) -> [u64; 2] {
-        drop(self.0.stdin.take());
-        let said = read_to_string(self.0.stdout.take().expect("piped")).expect("text");
-        self.0.wait().expect("its status");
-        let line = said.lines().find(|line| line.starts_with("forger: ")).expect("it reports");
-        eprintln!("{line}");
-        let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
-        [numbers[1], numbers[2]]
-    }
+/// Ends the forger. Returns the numbers of copies and of forgeries that it has sent.
+fn end(forger: Actor) -> [u64; 2] {
+    let report = forger.report();
+    eprintln!("forger: {report}");
+    let numbers: Vec<u64> = report.split(' ').filter_map(|word| word.parse().ok()).collect();
+    [numbers[1], numbers[2]]
 }
 
 /// A stream of collectives beside a forger: `arguments` say how long.
 fn stream(job: Job, arguments: &[&str]) {
     let _turn = turn();
     let lab = Lab::new(HOSTS);
-    let forger = Forger::start(&lab);
+    let forger = start(&lab);
     let outcome = job.lab(&lab).run("stream", arguments);
-    let [copies, forgeries] = forger.report();
+    let [copies, forgeries] = end(forger);
     outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
     assert!(copies > 100 && forgeries > 1000, "{copies} copies, {forgeries} forged");
     let dropped = outcome.kernel("drop_forged");
