@@ -208,8 +208,7 @@ impl Communicators {
         transport: Transport,
     ) -> Result<Box<Folding>, NoGroup> {
         let group = set_up(context, comm, transport)?;
-        let defaults = Config::default();
-        let config = context.config.as_ref().unwrap_or(&defaults);
+        let config = Config::or_default(context.config);
         let programs = transport != Transport::Sockets && group.no_programs.is_none();
         let version = &context.mpi.abi.version;
         let mut folding = Folding::new(group, &config.shared, version, programs);

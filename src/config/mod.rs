@@ -5,6 +5,7 @@ pub mod settings;
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -163,6 +164,14 @@ impl Shared {
             }
             _ => limit.saturating_mul(TIMES_MEASURED),
         }
+    }
+}
+
+impl Config {
+    /// What was read, or the defaults where that made no sense.
+    pub fn or_default(read: &Result<Self, String>) -> &Self {
+        static DEFAULTS: LazyLock<Config> = LazyLock::new(Config::default);
+        read.as_ref().unwrap_or_else(|_| &DEFAULTS)
     }
 }
 

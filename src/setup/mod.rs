@@ -99,8 +99,7 @@ struct Outcome {
 /// Why `comm` is left to MPI, the same on all ranks.
 pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Result<Group, NoGroup> {
     let (mpi, rank) = (context.mpi, context.mpi.rank(comm));
-    let defaults = Config::default();
-    let config = context.config.as_ref().unwrap_or(&defaults);
+    let config = Config::or_default(context.config);
 
     let hellos = tell(mpi, comm, &Hello::new(config), &mut || ())?;
     let layout = Layout::new(hellos.iter().map(|hello| hello.host.as_str()));

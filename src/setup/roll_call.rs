@@ -58,8 +58,7 @@ pub fn roll_call<T: Serialize + DeserializeOwned>(
     more: T,
 ) -> Result<Vec<T>, NoGroup> {
     USER.get_or_init(geteuid);
-    let defaults = Config::default();
-    let patience = config.as_ref().unwrap_or(&defaults).setup_timeout;
+    let patience = Config::or_default(config).setup_timeout;
     match exchange(mpi, comm, &Answer::new(config, more), Some(patience), &mut || ()) {
         Ok(answers) => {
             agree(&answers)?;
