@@ -22,8 +22,9 @@ const char *foldback_version(void);
 /*
  Whether collectives on MPI_COMM_WORLD are folded in the kernel: 1 or 0.
 
- 0 before MPI_Init, after MPI_Finalize, with FOLDBACK=off, and wherever the set-up found a reason
- to leave the job to MPI (which it logged). The answer is the same on all ranks.
+ 0 before MPI_Init, before enough calls have made a group (FOLDBACK_SETUP_CALLS), after MPI_Finalize, with
+ FOLDBACK=off, and wherever the set-up found a reason to leave the job to MPI (which it logged). The answer is
+ the same on all ranks after the same collective call.
  */
 int foldback_is_active(void);
 

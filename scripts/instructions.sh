@@ -45,7 +45,7 @@ for what in ${WHAT:-fold toolong nogroup nodata}; do
 	limit=1024
 	[ "$what" != toolong ] || limit=64
 	mkdir "$work/$what"
-	FOLDBACK_MAX_BYTES=$limit FOLDBACK_STATS=$work/$what/stats.json timeout 900 "$foldback" lab run --private --hosts 2 \
+	FOLDBACK_SETUP_CALLS=0 FOLDBACK_MAX_BYTES=$limit FOLDBACK_STATS=$work/$what/stats.json timeout 900 "$foldback" lab run --private --hosts 2 \
 		--timeout 600 -- valgrind --tool=callgrind --toggle-collect=counted_call \
 		--dump-after=counted_call --compress-strings=no --compress-pos=no \
 		--callgrind-out-file="$work/$what/out.%p" "$program" --what "$what" --calls 8 \

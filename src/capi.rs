@@ -17,8 +17,9 @@ pub extern "C" fn foldback_version() -> *const c_char {
 
 /// Whether collectives on MPI_COMM_WORLD are folded in the kernel: 1 or 0.
 ///
-/// 0 before MPI_Init, after MPI_Finalize, with FOLDBACK=off, and wherever the set-up found a reason
-/// to leave the job to MPI (which it logged). The answer is the same on all ranks.
+/// 0 before MPI_Init, before enough calls have made a group (FOLDBACK_SETUP_CALLS), after MPI_Finalize, with
+/// FOLDBACK=off, and wherever the set-up found a reason to leave the job to MPI (which it logged). The answer is
+/// the same on all ranks after the same collective call.
 #[unsafe(no_mangle)]
 pub extern "C" fn foldback_is_active() -> c_int {
     guard::shielded(0, || c_int::from(process::get().is_some_and(process::Process::world_folds)))

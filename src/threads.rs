@@ -2,9 +2,11 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::unistd::{Pid, getpid};
 
 /// Stack of a thread, beside what the C library takes for itself.
 const STACK: usize = 128 << 10;
@@ -28,6 +30,29 @@ pub(crate) fn start(
         let _ = before.thread_set_mask();
     }
     thread
+}
+
+/// Waits at the end of the process for a thread that clears something away, which nobody is to wait for before.
+pub(crate) fn join_at_exit(thread: JoinHandle<()>) {
+    static THREADS: Mutex<Vec<(Pid, JoinHandle<()>)>> = Mutex::new(Vec::new());
+    fn threads() -> MutexGuard<'static, Vec<(Pid, JoinHandle<()>)>> {
+        THREADS.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    extern "C" fn join_all() {
+        let all = std::mem::take(&mut *threads());
+        // In a forked child the threads are not there.
+        for (_, thread) in all.into_iter().filter(|(process, _)| *process == getpid()) {
+            let _ = thread.join();
+        }
+    }
+    static ONCE: Once = Once::new();
+    threads().push((getpid(), thread));
+    ONCE.call_once(|| {
+        // SAFETY: a function of this library, which is never unloaded.
+        if unsafe { libc::atexit(join_all) } != 0 {
+            join_all();
+        }
+    });
 }
 
 /// Stack that the C library takes of every thread: thread-local storage of the program and of its libraries, which may

@@ -14,7 +14,7 @@ use crate::agent::multicast::Membership;
 use crate::agent::options::Options;
 use crate::agent::owner::Owner;
 use crate::agent::port::HeldPort;
-use crate::agent::programs::{CellMap, Programs};
+use crate::agent::programs::Programs;
 use crate::agent::protocol::{
     GROUPS_PER_PAGE, GroupReply, GroupStatus, GroupsReply, InterfaceReply, InterfaceStatus, Status,
 };
@@ -144,10 +144,10 @@ impl Host {
                 .inspect_err(|error| log::info!("no multicast on {}: {error}", interface.name))
                 .ok()
         });
-        let (slot, cells) = self
+        let (slot, map, descriptor) = self
             .place(&spec, peer.uid, membership.as_ref())
             .inspect_err(|_| self.release(interface.index))?;
-        self.ledger.add(peer.uid, cells.id, bytes);
+        self.ledger.add(peer.uid, map, bytes);
         let reply = GroupReply {
             slot,
             hook,
@@ -163,37 +163,31 @@ impl Host {
             interface: interface.index,
             interface_name: interface.name,
             hook,
-            map: cells.id,
+            map,
             since: Instant::now(),
             _membership: membership,
         };
         self.groups.insert(slot, record);
         self.to_tend = Some(Instant::now() + REST);
-        Ok((reply, cells.fd))
+        Ok((reply, descriptor))
     }
 
-    /// Puts a group into a slot.
+    /// Puts a group into a slot. Returns that, the number of its cells' map and a descriptor of it.
     fn place(
         &mut self,
         spec: &GroupSpec,
         uid: u32,
         membership: Option<&Membership>,
-    ) -> Result<(u32, CellMap)> {
+    ) -> Result<(u32, u32, OwnedFd)> {
         let taken = self.slots.take(spec.window, &self.programs)?;
         let (slot, cells) =
             taken.ok_or_else(|| Error::new(ErrorKind::Kernel, "no slot is left for a group"))?;
-        match self.programs.add_group(
-            spec.token,
-            &Seal::new(spec.secret),
-            &kernel_group(spec, slot, uid, membership),
-            &cells,
-        ) {
-            Ok(()) => Ok((slot, cells)),
-            Err(error) => {
-                self.slots.give_back(slot, &self.programs);
-                Err(error)
-            }
-        }
+        let group = kernel_group(spec, slot, uid, membership);
+        let added = cells.descriptor().and_then(|descriptor| {
+            self.programs.add_group(spec.token, &Seal::new(spec.secret), &group, &cells)?;
+            Ok((slot, cells.id, descriptor))
+        });
+        added.inspect_err(|_| self.slots.give_back(slot, &self.programs))
     }
 
     /// Destroys a group of a connection.

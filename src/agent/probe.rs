@@ -70,7 +70,7 @@ pub fn map_cells(options: &Options) -> Result<()> {
     let length = programs.window_bytes(1) as usize;
     MmapOptions::new()
         .len(length)
-        .map_raw(&cells.fd)
+        .map_raw(&cells.descriptor()?)
         .map(drop)
         .context(ErrorKind::Kernel, || "mapping cells into memory".into())
 }

@@ -46,10 +46,22 @@ pub(crate) struct Programs {
 
 /// Cells of a group, not yet known to the programs.
 pub(crate) struct CellMap {
-    pub(crate) fd: OwnedFd,
     map: MapHandle,
     /// The kernel's number of the map.
     pub(crate) id: u32,
+}
+
+impl CellMap {
+    /// A descriptor of it, for whoever is to map it.
+    pub(crate) fn descriptor(&self) -> Result<OwnedFd> {
+        duplicate(self.map.as_fd())
+    }
+}
+
+impl AsFd for CellMap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
+    }
 }
 
 impl Programs {
@@ -159,7 +171,7 @@ impl Programs {
         )
         .context(ErrorKind::Kernel, doing)?;
         let id = map.info().context(ErrorKind::Kernel, doing)?.info.id;
-        Ok(CellMap { fd: duplicate(map.as_fd())?, map, id })
+        Ok(CellMap { map, id })
     }
 
     /// Puts maps of cells into slots, and waits until no program that began before still runs.

@@ -58,7 +58,7 @@ impl Slots {
         programs: &Programs,
     ) -> Result<Option<(u32, CellMap)>> {
         if !self.stock.iter().any(|stocked| stocked.window == window) {
-            if self.window == Some(window) {
+            if !self.dirty.is_empty() {
                 self.wanted = (self.wanted * 2).min(MOST_STOCK);
             }
             self.turn_over(self.wanted, window, programs)?;
@@ -124,8 +124,8 @@ impl Slots {
                 Err(_) => break,
             }
         }
-        let emptied = self.dirty.iter().map(|slot| (*slot, self.empty.fd.as_fd()));
-        let filled = fresh.iter().map(|stocked| (stocked.slot, stocked.cells.fd.as_fd()));
+        let emptied = self.dirty.iter().map(|slot| (*slot, self.empty.as_fd()));
+        let filled = fresh.iter().map(|stocked| (stocked.slot, stocked.cells.as_fd()));
         let all: Vec<(u32, BorrowedFd<'_>)> = emptied.chain(filled).collect();
         if all.is_empty() {
             return Ok(());

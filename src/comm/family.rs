@@ -7,10 +7,11 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Communicator, Communicators, Folding};
+use super::{Communicator, Communicators, Folding, Lack};
+use crate::config::Config;
 use crate::mpi::pmpi::Handle;
 use crate::setup::Context;
 
@@ -61,8 +62,8 @@ type ByRanks = HashMap<Box<[c_int]>, Arc<Family>>;
 
 /// The groups of communicators that have the same ranks.
 pub(super) struct Family {
-    /// Of all of MPI_COMM_WORLD: what is made for one duplicate will soon serve another.
-    is_of_all: bool,
+    /// Eligible calls on those without a group.
+    calls: AtomicU32,
     /// Most groups.
     most: usize,
     state: Mutex<State>,
@@ -77,8 +78,6 @@ struct State {
     groups: Vec<Kept>,
     /// No more can be had.
     is_complete: bool,
-    /// There has been such a communicator before.
-    is_known: bool,
 }
 
 struct Kept {
@@ -115,8 +114,8 @@ impl Families {
         self.by_ranks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The family of a communicator with these ranks, `all` of MPI_COMM_WORLD or not; `None`: there are too many.
-    pub(super) fn of(&self, ranks: Vec<c_int>, all: usize) -> Option<Arc<Family>> {
+    /// The family of a communicator with these ranks; `None`: there are too many.
+    pub(super) fn of(&self, ranks: Vec<c_int>) -> Option<Arc<Family>> {
         let mut families = self.lock();
         if let Some(family) = families.get(ranks.as_slice()) {
             return Some(Arc::clone(family));
@@ -124,42 +123,47 @@ impl Families {
         if families.len() >= self.most.families {
             return None;
         }
-        let in_order = ranks.iter().enumerate().all(|(place, rank)| place as c_int == *rank);
-        let is_of_all = in_order && ranks.len() == all;
-        let (state, is_busy) = (Mutex::default(), AtomicBool::default());
-        let most = self.most.of_one;
-        let family = Arc::new(Family { is_of_all, most, state, is_busy });
+        let family = Arc::new(Family {
+            calls: AtomicU32::default(),
+            most: self.most.of_one,
+            state: Mutex::default(),
+            is_busy: AtomicBool::default(),
+        });
         families.insert(ranks.into(), Arc::clone(&family));
         Some(family)
     }
 
-    /// A group for a communicator that has none: a freed relative's, or one that `set_up` makes. `agree` returns the bits
-    /// that all ranks have. Both are collective.
+    /// A group for a communicator that has none: a freed relative's, or one that `set_up` makes, after `setup_calls` calls
+    /// on it or on its relatives. `agree` returns the bits that all ranks have. Both are collective.
     pub(super) fn group_for(
         &self,
         communicator: &Arc<Communicator>,
         when: When,
+        setup_calls: u32,
         agree: impl FnOnce(u64) -> Option<u64>,
-        set_up: impl FnOnce() -> Option<Box<Folding>>,
-    ) -> Option<Box<Folding>> {
+        set_up: impl FnOnce() -> Result<Box<Folding>, Lack>,
+    ) -> Result<Box<Folding>, Lack> {
         if when == When::Again {
             return set_up();
         }
         let family = communicator.family.as_deref();
         let busy = family.and_then(Family::enter);
         let has_room = self.groups.load(Ordering::Relaxed) < self.most.in_all;
-        let offer = busy.as_ref().map_or(0, |busy| busy.0.offer(when, has_room));
+        let is_due = |family: &Family| family.calls() >= setup_calls;
+        let is_worth_it = when == When::Due || family.is_some_and(is_due);
+        let offer = busy.as_ref().map_or(0, |busy| busy.0.offer(is_worth_it, has_room));
         // Whatever this rank thinks of it, all take part; and if the MPI fails, nobody can be told.
-        let agreed = agree(offer)?;
+        let agreed = agree(offer).ok_or(Lack::Now)?;
         let source = busy.as_ref().map_or(Source::None, |busy| busy.0.take(agreed, communicator));
         match (source, busy) {
-            (Source::Taken(folding), _) => Some(folding),
+            (Source::Taken(folding), _) => Ok(folding),
             (Source::Made(place), Some(Busy(family))) => {
                 let made = set_up();
                 match (&made, place) {
-                    (None, _) => family.state().is_complete = true,
-                    (Some(_), Some(place)) => family.put(place, communicator),
-                    (Some(_), None) => {
+                    (Err(Lack::Yet), _) => {}
+                    (Err(Lack::Now), _) => family.state().is_complete = true,
+                    (Ok(_), Some(place)) => family.put(place, communicator),
+                    (Ok(_), None) => {
                         family.add(communicator);
                         self.groups.fetch_add(1, Ordering::Relaxed);
                     }
@@ -167,7 +171,7 @@ impl Families {
                 made
             }
             _ if when == When::Due => set_up(),
-            _ => None,
+            _ => Err(Lack::Now),
         }
     }
 
@@ -182,12 +186,21 @@ impl Family {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A call that finds no group.
+    pub(super) fn count(&self) {
+        let more = |calls: u32| calls.checked_add(1);
+        let _ = self.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+    }
+
+    /// Calls that found no group.
+    pub(super) fn calls(&self) -> u32 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
     /// One bit for each place that is free here, with a group or without; [`IS_WORTH_IT`]; and [`HAS_ROOM`], if all
     /// families together have room for another group.
-    fn offer(&self, when: When, has_room: bool) -> u64 {
-        let mut state = self.state();
-        let is_worth_it = self.is_of_all || when == When::Due || state.is_known;
-        state.is_known = true;
+    fn offer(&self, is_worth_it: bool, has_room: bool) -> u64 {
+        let state = self.state();
         let bit = |(index, kept): (usize, &Kept)| u64::from(kept.is_free()) << index;
         let free: u64 = state.groups.iter().enumerate().map(bit).sum();
         let has_room = has_room && state.groups.len() < self.most;
@@ -281,9 +294,11 @@ impl Communicators {
         comm: Handle,
         communicator: &Arc<Communicator>,
         when: When,
-    ) -> Option<Box<Folding>> {
+    ) -> Result<Box<Folding>, Lack> {
         let agree = |offer| context.mpi.bits_of_all(comm, offer);
-        self.families.group_for(communicator, when, agree, || self.set_up(context, comm))
+        let setup_calls = Config::or_default(context.config).shared.setup_calls;
+        let set_up = || self.set_up(context, comm, communicator.haste(setup_calls));
+        self.families.group_for(communicator, when, setup_calls, agree, set_up)
     }
 }
 
@@ -291,14 +306,10 @@ impl Communicators {
 mod tests {
     use super::*;
 
-    fn may_be_made(family: &Family, when: When) -> bool {
-        family.offer(when, true) == IS_WORTH_IT | HAS_ROOM
-    }
-
     #[test]
     fn the_same_ranks_are_one_family_and_there_are_not_too_many() {
         let families = Families::default();
-        let of = |ranks: &[c_int]| families.of(ranks.to_vec(), 4);
+        let of = |ranks: &[c_int]| families.of(ranks.to_vec());
         let rows = of(&[0, 1]).unwrap();
         assert!(Arc::ptr_eq(&rows, &of(&[0, 1]).unwrap()));
         assert!(!Arc::ptr_eq(&rows, &of(&[1, 0]).unwrap()));
@@ -308,31 +319,44 @@ mod tests {
     }
 
     #[test]
-    fn duplicates_of_all_have_a_group_made_at_once_and_others_from_the_second_on() {
+    fn a_group_is_worth_it_after_so_many_calls_on_whichever_of_the_family() {
         let families = Families::default();
-        let all = families.of(vec![0, 1, 2], 3).unwrap();
-        assert!(may_be_made(&all, When::First));
-        for ranks in [vec![0, 2, 1], vec![0, 1]] {
-            let family = families.of(ranks, 3).unwrap();
-            assert!(!may_be_made(&family, When::First));
-            assert!(may_be_made(&family, When::First));
+        let communicator = || {
+            let mut new = Communicator::new((0, 2), None, None);
+            new.family = families.of(vec![0, 1]);
+            Arc::new(new)
+        };
+        let offered = |communicator: &Arc<Communicator>, when| {
+            let mut offered = 0;
+            let agree = |offer| {
+                offered = offer;
+                None
+            };
+            assert!(families.group_for(communicator, when, 5, agree, || Err(Lack::Now)).is_err());
+            offered
+        };
+        let (one, other) = (communicator(), communicator());
+        for _ in 0..2 {
+            assert!(one.folding_now().is_err() && other.folding_now().is_err());
+            assert_eq!(offered(&communicator(), When::First), HAS_ROOM);
         }
-        let late = families.of(vec![2, 1], 3).unwrap();
-        assert!(may_be_made(&late, When::Due));
-        assert_eq!(late.offer(When::Due, false), IS_WORTH_IT);
+        assert_eq!(offered(&one, When::Due), IS_WORTH_IT | HAS_ROOM);
+        assert!(one.folding_now().is_err());
+        assert_eq!(offered(&communicator(), When::First), IS_WORTH_IT | HAS_ROOM);
     }
 
     #[test]
     fn a_group_is_made_for_whom_none_is_free_but_not_without_end() {
         let families = Families::default();
-        let family = families.of(vec![0, 1], 2).unwrap();
+        let family = families.of(vec![0, 1]).unwrap();
         let communicator = || Arc::new(Communicator::new((0, 2), None, None));
         let all: Vec<_> = (0..MOST.of_one).map(|_| communicator()).collect();
         for one in &all {
-            assert!(may_be_made(&family, When::First));
+            assert_eq!(family.offer(true, true), IS_WORTH_IT | HAS_ROOM);
+            assert_eq!(family.offer(true, false), IS_WORTH_IT);
             family.add(one);
         }
-        assert_eq!(family.offer(When::Due, true), IS_WORTH_IT);
+        assert_eq!(family.offer(true, true), IS_WORTH_IT);
         assert!(family.give_back(&all[3]));
         assert!(!family.give_back(&all[3]), "once");
         assert!(!family.give_back(&communicator()), "a stranger");
@@ -342,7 +366,7 @@ mod tests {
     #[test]
     fn threads_take_turns_without_waiting() {
         let families = Families::default();
-        let family = families.of(vec![0, 1], 2).unwrap();
+        let family = families.of(vec![0, 1]).unwrap();
         let busy = family.enter().unwrap();
         assert!(family.enter().is_none());
         assert!(family.enter().is_none(), "who is not let in lets nobody in");

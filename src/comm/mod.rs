@@ -9,7 +9,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::bindings::FB_OP_BOR;
@@ -19,6 +19,7 @@ use crate::leaf::quantize::Scratch;
 use crate::route::router::Setting;
 use crate::route::{Ground, Profile, Reason, Router};
 use crate::setup::Context;
+use crate::setup::agent::Haste;
 
 pub use complete::{complete, fold_words, out_of_step};
 use family::Family;
@@ -40,6 +41,9 @@ pub struct Folding {
 
 /// Blocking calls from one such look to the next.
 const LOOK_EVERY: u32 = 1024;
+/// Calls until a rank that may be its own agent loads programs, as a multiple of the calls that make a group where an agent
+/// is: it takes some 10 to 30 times as long.
+const LOAD_AFTER: u32 = 32;
 /// Eligible calls until it is tried again to make a group in place of one that has lost its programs; twice as
 /// many after each trial in vain, which takes seconds where frames are filtered; and at most.
 const AGAIN_AFTER: u32 = 10_000;
@@ -89,6 +93,15 @@ impl Folding {
     }
 }
 
+/// How a communicator lacks a group, on all ranks alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// It may have one soon: programs are being loaded.
+    Yet,
+    /// There is none to be had.
+    Now,
+}
+
 /// How a communicator's sums are quantized, whichever group it has.
 #[derive(Default)]
 pub struct Quantizing {
@@ -109,6 +122,10 @@ pub struct Communicator {
     declined: OnceLock<Reason>,
     /// Eligible calls so far, until it has a group.
     calls: AtomicU32,
+    /// So many there must be, though it was due before: programs were being loaded.
+    due: AtomicU32,
+    /// It was looked after at its first call that waits for the other ranks.
+    is_met: AtomicBool,
     /// How many of these there must be next time, if it has had a group before; else all that is tried is once.
     again: Option<AtomicU32>,
     /// Groups of its persistent collectives.
@@ -135,6 +152,8 @@ impl Communicator {
             family: None,
             declined: declined.map_or_else(OnceLock::new, OnceLock::from),
             calls: AtomicU32::new(0),
+            due: AtomicU32::new(0),
+            is_met: AtomicBool::new(false),
             again: None,
             pool: Pool::default(),
             quantizing: Mutex::default(),
@@ -171,8 +190,40 @@ impl Communicator {
         self.declined.get().map_or(Ok(()), |reason| Err(*reason))
     }
 
+    /// An eligible call that finds no group. Returns how many there were before it.
+    fn count(&self) -> u32 {
+        if let Some(family) = &self.family {
+            family.count();
+        }
+        self.calls.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What a rank that may be its own agent does for its group. Who wants one at once waits for it.
+    fn haste(&self, setup_calls: u32) -> Haste {
+        let family = self.family.as_ref().map_or(0, |family| family.calls());
+        let calls = self.calls.load(Ordering::Relaxed).max(family);
+        match setup_calls {
+            0 => Haste::Waits,
+            _ if calls >= setup_calls.saturating_mul(LOAD_AFTER) => Haste::Loads,
+            _ => Haste::None,
+        }
+    }
+
+    /// Its group, for an eligible call that must not wait for the other ranks.
+    ///
+    /// # Errors
+    /// There is none, now.
+    pub fn folding_now(&self) -> Result<Held<'_>, Reason> {
+        let folding = self.folding();
+        if folding.is_none() {
+            self.count();
+            return Err(Reason::NotYet);
+        }
+        Ok(folding)
+    }
+
     /// Its group, for a call that is eligible on all ranks alike, of a communicator that is accepted. Without one,
-    /// `get` is asked at its first call, and at the `setup_calls`-th.
+    /// `get` is asked at its first call, and after `setup_calls` calls.
     ///
     /// # Errors
     /// There is none, now or for good.
@@ -180,30 +231,32 @@ impl Communicator {
     pub fn folding_or(
         &self,
         setup_calls: u32,
-        get: impl FnOnce(When) -> Option<Box<Folding>>,
+        get: impl FnOnce(When) -> Result<Box<Folding>, Lack>,
     ) -> Result<Held<'_>, Reason> {
         let mut folding = self.folding();
         if folding.is_none() {
-            let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+            let calls = self.count() + 1;
             let again = self.again.as_ref().map(|again| (again, again.load(Ordering::Relaxed)));
             let when = match again {
                 Some((_, after)) if calls < after => return Err(Reason::NotYet),
                 Some(_) => When::Again,
-                None if calls >= setup_calls => When::Due,
-                None if calls == 1 => When::First,
+                None if calls >= setup_calls.max(self.due.load(Ordering::Relaxed)) => When::Due,
+                None if !self.is_met.swap(true, Ordering::Relaxed) => When::First,
                 None => return Err(Reason::NotYet),
             };
-            *folding = get(when);
-            if folding.is_none() {
-                if when == When::First {
+            match (get(when), when, again) {
+                (Ok(group), ..) => *folding = Some(group),
+                (Err(_), When::First, _) => return Err(Reason::NotYet),
+                (Err(Lack::Yet), When::Due, _) => {
+                    self.due.store(calls.saturating_mul(2), Ordering::Relaxed);
                     return Err(Reason::NotYet);
                 }
-                let Some((again, after)) = again else {
-                    return Err(self.decline(Reason::NoGroup));
-                };
-                again.store((2 * after).min(AGAIN_AFTER_MOST), Ordering::Relaxed);
-                self.calls.store(0, Ordering::Relaxed);
-                return Err(Reason::NotYet);
+                (Err(_), _, Some((again, after))) => {
+                    again.store((2 * after).min(AGAIN_AFTER_MOST), Ordering::Relaxed);
+                    self.calls.store(0, Ordering::Relaxed);
+                    return Err(Reason::NotYet);
+                }
+                (Err(_), _, None) => return Err(self.decline(Reason::NoGroup)),
             }
         }
         Ok(folding)

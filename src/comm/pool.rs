@@ -11,6 +11,7 @@ use crate::bindings::FB_OP_BAND;
 use crate::mpi::pmpi::Handle;
 use crate::route::Reason;
 use crate::setup::Context;
+use crate::setup::agent::Haste;
 use crate::setup::exchange::exchange;
 
 /// Most of one communicator.
@@ -122,7 +123,7 @@ impl Communicators {
         communicator: &Communicator,
     ) -> Result<Arc<Communicator>, Reason> {
         let set_up = || {
-            let folding = self.set_up(context, comm)?;
+            let folding = self.set_up(context, comm, Haste::Waits).ok()?;
             let place = (communicator.rank, communicator.size);
             Some(Arc::new(Communicator::new(place, None, Some(folding))))
         };

@@ -1,6 +1,7 @@
 //! All communicators of a process, by their handle.
 
 use std::collections::HashMap;
+use std::ffi::c_int;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
@@ -9,12 +10,14 @@ use log::Level;
 
 use super::family::Families;
 use super::retired::Retired;
-use super::{Communicator, Folding};
+use super::{Communicator, Folding, Lack, fold_words};
+use crate::bindings::FB_OP_BOR;
 use crate::config::{Config, Quantize, Transport};
 use crate::mpi::Mpi;
 use crate::mpi::lifetime::Ended;
 use crate::mpi::pmpi::Handle;
 use crate::route::{Profile, Reason};
+use crate::setup::agent::Haste;
 use crate::setup::{Context, NoGroup, set_up};
 
 /// All of a process.
@@ -24,8 +27,11 @@ pub struct Communicators {
     /// Groups of those that were freed.
     pub retired: Retired,
     pub(super) families: Families,
-    /// What jobs before this have measured.
+    /// What jobs before this have measured: as rank 0 has read it, and as all ranks know it.
+    kept: OnceLock<Profile>,
     profile: OnceLock<Profile>,
+    /// Why some communicator, the first one, has no group.
+    no_group: OnceLock<String>,
     /// Some communicator's sums are quantized in a way of their own.
     quantize: AtomicBool,
 }
@@ -84,8 +90,7 @@ impl Communicators {
         if comm != mpi.abi.comm_world && comm != mpi.abi.comm_self {
             mpi.watch(comm, ended)?;
         }
-        let all = mpi.size(mpi.abi.comm_world);
-        let family = ranks.and_then(|ranks| self.families.of(ranks, all));
+        let family = ranks.and_then(|ranks| self.families.of(ranks));
         let mut communicator = Communicator::new((mpi.rank(comm), size), declined, None);
         communicator.family = family;
         Some(self.add(comm, communicator))
@@ -142,8 +147,8 @@ impl Communicators {
     ) -> Arc<Communicator> {
         log::info!("a group anew, since some host has lost its programs");
         // Not by sockets alone, yet: agents that are restarted will be back, and nobody would see them.
-        let folding = self.set_up_by(context, comm, Transport::Programs);
-        self.replace(comm, old, folding)
+        let folding = self.set_up_by(context, comm, Transport::Programs, Haste::Loads);
+        self.replace(comm, old, folding.ok())
     }
 
     /// Sees `comm` as a new communicator, with this group or none for a while.
@@ -163,8 +168,16 @@ impl Communicators {
     }
 
     /// A new group of `comm`, if it can have one. Collective.
-    pub fn set_up(&self, context: &Context<'_>, comm: Handle) -> Option<Box<Folding>> {
-        self.set_up_by(context, comm, context.transport())
+    ///
+    /// # Errors
+    /// There is none, now.
+    pub fn set_up(
+        &self,
+        context: &Context<'_>,
+        comm: Handle,
+        haste: Haste,
+    ) -> Result<Box<Folding>, Lack> {
+        self.set_up_by(context, comm, context.transport(), haste)
     }
 
     fn set_up_by(
@@ -172,42 +185,68 @@ impl Communicators {
         context: &Context<'_>,
         comm: Handle,
         transport: Transport,
-    ) -> Option<Box<Folding>> {
+        haste: Haste,
+    ) -> Result<Box<Folding>, Lack> {
         self.retired.reap(false);
-        match self.fold_on(context, comm, transport) {
-            Ok(folding) => Some(folding),
-            Err(why) => {
-                if context.mpi.rank(comm) == 0 {
-                    log::log!(
-                        self.level_of(context.mpi, &why),
-                        "a communicator is left to MPI: {why}"
-                    );
+        let mpi = context.mpi;
+        let is_world = comm == mpi.abi.comm_world;
+        let name = if is_world { "MPI_COMM_WORLD" } else { "a communicator" };
+        match self.fold_on(context, comm, transport, haste) {
+            Ok(mut folding) => {
+                log::info!("{name} has a group of {} ranks", mpi.size(comm));
+                let no_programs = folding.group.no_programs.as_ref();
+                if let Some(why) = no_programs.filter(|_| mpi.rank(comm) == 0) {
+                    static TOLD: AtomicBool = AtomicBool::new(false);
+                    let so = "folding by ordinary sockets alone, which is slower";
+                    log::log!(level(&TOLD), "{so}: {why}");
                 }
-                None
+                if Config::or_default(context.config).shared.profile && self.is_of_all(mpi, comm) {
+                    self.tell_profile(context, &mut folding);
+                }
+                Ok(folding)
+            }
+            Err(NoGroup::Later) => Err(Lack::Yet),
+            Err(why) => {
+                self.set_no_group(&why);
+                if mpi.rank(comm) == 0 {
+                    static TOLD: AtomicBool = AtomicBool::new(false);
+                    // Ranks of one host need none.
+                    let level = if why.is_usual() { Level::Info } else { level(&TOLD) };
+                    log::log!(level, "{name} is left to MPI: {why}");
+                }
+                Err(Lack::Now)
             }
         }
     }
 
-    /// How loud to say why a communicator has no group: once, if MPI_COMM_WORLD has one, for nobody has heard why then.
-    /// Ranks of one host need none.
-    fn level_of(&self, mpi: &Mpi, why: &NoGroup) -> Level {
-        static TOLD: AtomicBool = AtomicBool::new(false);
-        let world = self.get(mpi.abi.comm_world);
-        let is_news = !why.is_usual() && world.is_some_and(|w| w.accepted().is_ok());
-        if is_news && !TOLD.swap(true, Ordering::Relaxed) { Level::Warn } else { Level::Info }
+    /// Whether a communicator has all ranks of MPI_COMM_WORLD, in their order.
+    fn is_of_all(&self, mpi: &Mpi, comm: Handle) -> bool {
+        let all = mpi.size(mpi.abi.comm_world);
+        mpi.ranks_of_world(comm).is_some_and(|ranks| ranks.into_iter().eq(0..all as c_int))
+    }
+
+    /// Why some communicator has no group, if that is so.
+    pub fn no_group(&self) -> Option<String> {
+        self.no_group.get().cloned()
+    }
+
+    /// A communicator has no group.
+    pub fn set_no_group(&self, why: &NoGroup) {
+        self.no_group.get_or_init(|| why.to_string());
     }
 
     /// Sets a group up, whose frames are carried by `transport`. Collective.
     ///
     /// # Errors
     /// Why there is none, the same on all ranks.
-    pub fn fold_on(
+    fn fold_on(
         &self,
         context: &Context<'_>,
         comm: Handle,
         transport: Transport,
+        haste: Haste,
     ) -> Result<Box<Folding>, NoGroup> {
-        let group = set_up(context, comm, transport)?;
+        let group = set_up(context, comm, transport, haste)?;
         let config = Config::or_default(context.config);
         let programs = transport != Transport::Sockets && group.no_programs.is_none();
         let version = &context.mpi.abi.version;
@@ -218,8 +257,39 @@ impl Communicators {
         Ok(Box::new(folding))
     }
 
-    /// What jobs before this have measured is for `world`, and for all that get a group later.
-    pub fn learn(&self, profile: Profile, world: &mut Folding) {
-        world.learn(self.profile.get_or_init(|| profile));
+    /// Rank 0 has read what jobs before this have measured.
+    pub fn set_kept(&self, profile: Profile) {
+        let _ = self.kept.set(profile);
     }
+
+    /// Has all ranks know what jobs before this have measured: they choose by it, so it must be alike on all. For the
+    /// first group of all ranks, and for the groups after it. Collective.
+    fn tell_profile(&self, context: &Context<'_>, folding: &mut Folding) {
+        if self.profile.get().is_some() {
+            return;
+        }
+        let kept = self.kept.get().filter(|kept| !kept.is_empty());
+        let text = kept.map(|kept| kept.clone().text()).unwrap_or_default();
+        // What one rank brings and the others leave out is the same on all after it.
+        let mut length = [text.len() as u64];
+        fold_words(context, &mut folding.group, FB_OP_BOR, &mut length);
+        let mut words = vec![0; (length[0] as usize).div_ceil(8)];
+        for (word, bytes) in words.iter_mut().zip(text.as_bytes().chunks(8)) {
+            let mut whole = [b' '; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_ne_bytes(whole);
+        }
+        if !words.is_empty() {
+            fold_words(context, &mut folding.group, FB_OP_BOR, &mut words);
+        }
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        // The same bytes everywhere, so the same conclusion.
+        let profile = Profile::parse(&String::from_utf8_lossy(&bytes)).unwrap_or_default();
+        folding.learn(self.profile.get_or_init(|| profile));
+    }
+}
+
+/// How loud to say what is news only once.
+fn level(told: &AtomicBool) -> Level {
+    if told.swap(true, Ordering::Relaxed) { Level::Info } else { Level::Warn }
 }

@@ -28,7 +28,7 @@ fn tries(communicator: &Communicator, calls: u32) -> Vec<(u32, When)> {
     for call in 1..=calls {
         let in_vain = |when| {
             tries.push((call, when));
-            None
+            Err(Lack::Now)
         };
         assert!(communicator.folding_or(4, in_vain).is_err());
     }
@@ -47,6 +47,22 @@ fn who_had_a_group_tries_again_ever_more_seldom() {
 fn who_never_had_one_tries_at_the_first_call_and_once_more() {
     let communicator = Communicator::new((0, 2), None, None);
     assert_eq!(tries(&communicator, 4), [(1, When::First), (4, When::Due)]);
+    assert_eq!(communicator.accepted(), Err(Reason::NoGroup));
+}
+
+#[test]
+fn who_is_told_to_come_later_comes_after_as_many_calls_again() {
+    let communicator = Communicator::new((0, 2), None, None);
+    let mut tries = Vec::new();
+    for call in 1..=32 {
+        let later = |when| {
+            tries.push((call, when));
+            Err(if call < 32 { Lack::Yet } else { Lack::Now })
+        };
+        assert!(communicator.folding_or(4, later).is_err());
+    }
+    let due = [4, 8, 16, 32].map(|call| (call, When::Due));
+    assert_eq!(tries, [&[(1, When::First)], due.as_slice()].concat());
     assert_eq!(communicator.accepted(), Err(Reason::NoGroup));
 }
 
@@ -196,10 +212,10 @@ fn make_and_free(
         let set_up = |name: &str| {
             let any = meetings[&comm].fold(name, [u64::from(fails)], |one, other| one | other);
             let fails = any[0] != 0 && comm.is_multiple_of(50);
-            (!fails).then(|| rank.group(place, name))
+            if fails { Err(Lack::Now) } else { Ok(rank.group(place, name)) }
         };
         let mut communicator = Communicator::new(place, None, None);
-        communicator.family = communicators.families.of(set.to_vec(), RANKS);
+        communicator.family = communicators.families.of(set.to_vec());
         let mut communicator = communicators.add(comm, communicator);
         let mut line = Vec::new();
         let mut name = String::new();
@@ -207,9 +223,13 @@ fn make_and_free(
             let get = |when| {
                 let agree = |bits| Some(meetings[&comm].bits_of_all(bits));
                 let made = || set_up(&format!("{comm} at {call}"));
-                communicators.families.group_for(&communicator, when, agree, made)
+                communicators.families.group_for(&communicator, when, SETUP_CALLS, agree, made)
             };
-            let got = communicator.folding_or(SETUP_CALLS, get);
+            // Some calls must not wait for the other ranks.
+            let got = match plan.below(4) {
+                0 => communicator.folding_now(),
+                _ => communicator.folding_or(SETUP_CALLS, get),
+            };
             let got = got.map(|held| held.as_ref().expect("a group").ground.mpi.clone());
             if let Ok(got) = &got
                 && *got != name
@@ -222,7 +242,8 @@ fn make_and_free(
             line.push(got);
             // Its group has lost its programs.
             if is_folded && plan.below(12) == 0 {
-                let new = (plan.below(2) == 0).then(|| set_up(&format!("{comm} after {call}")));
+                let new =
+                    (plan.below(2) == 0).then(|| set_up(&format!("{comm} after {call}")).ok());
                 communicator = communicators.replace(comm, &communicator, new.flatten());
                 taken.lock().unwrap().remove(&name);
             }
@@ -247,14 +268,16 @@ fn ask_once_more(
     let Some(place) = set.iter().position(|member| *member as usize == rank.rank) else { return };
     let place = (place, set.len());
     let mut communicator = Communicator::new(place, None, None);
-    communicator.family = rank.communicators.families.of(set.to_vec(), RANKS);
+    communicator.family = rank.communicators.families.of(set.to_vec());
     let places = communicator.family.as_ref().map_or(0, |family| family.places());
     let communicator = rank.communicators.add(comm, communicator);
     let agree = |bits| Some(meetings[&comm].bits_of_all(bits));
-    let made = || Some(rank.group(place, "the last"));
+    let made = || Ok(rank.group(place, "the last"));
     let families = &rank.communicators.families;
     let got = communicator
-        .folding_or(SETUP_CALLS, |when| families.group_for(&communicator, when, agree, made))
+        .folding_or(SETUP_CALLS, |when| {
+            families.group_for(&communicator, when, SETUP_CALLS, agree, made)
+        })
         .is_ok();
     assert!(got || places == 0, "{places} places of {set:?}, and no group");
     rank.communicators.forget(comm);

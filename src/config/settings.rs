@@ -86,7 +86,7 @@ pub const SETTINGS: &[Setting] = &[
             Some(())
         }) },
     Setting { name: "FOLDBACK_SETUP_CALLS", form: "a number of calls", reader: AllRanks, default: "100",
-        meaning: "eligible calls on the first communicator of its ranks, other than MPI_COMM_WORLD and its duplicates, before its group is set up (which takes some 20 ms)",
+        meaning: "eligible calls on a communicator, or on all of the same ranks, before a group is set up, which takes some 20 ms; 0: the group of MPI_COMM_WORLD in MPI_Init, others at the first call that blocks",
         parse: Some(|config, text| number(&mut config.shared.setup_calls, text)) },
     Setting { name: "FOLDBACK_ALGORITHM", form: "auto, star, direct, ring or shards", reader: AllRanks, default: "`auto`",
         meaning: "how folds to all go, the only way that is tried beside MPI: `star`, by one aggregator for each chunk; `direct`, from everyone to everyone; `ring`, from one to the next, twice round; `shards`, each host a part, broadcasts too; `auto`: as measured, at first shards from 4 KiB on (broadcasts: 32 KiB), below that direct between two hosts, else star ([protocol](protocol.md))",

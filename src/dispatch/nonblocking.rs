@@ -23,7 +23,7 @@ use crate::route::Reason;
 pub(super) unsafe fn start(judged: Judged<'_>, request: *mut c_void) -> Result<c_int, Reason> {
     let Judged { process, config, communicator, .. } = &judged;
     judged.unless_revoked()?;
-    let mut guard = communicator.folding();
+    let mut guard = communicator.folding_now()?;
     let group = &mut guard.as_mut().ok_or(Reason::NotYet)?.group;
     let case = judged.case();
     let fit = fit(case, &mut group.engine.place)?;

@@ -1,19 +1,28 @@
-//! The beginning of MPI: MPI_COMM_WORLD gets its group.
+//! The beginning of MPI: the ranks find out whether they may fold.
 
 use std::sync::atomic::Ordering;
 
 use log::Level;
+use serde::{Deserialize, Serialize};
 
 use super::before::Before;
 use super::{Process, Running};
 use crate::comm::Communicator;
-use crate::config::settings;
+use crate::config::{Config, settings};
 use crate::logging;
+use crate::mpi::pmpi::Handle;
 use crate::route::Reason;
-use crate::setup::{NoGroup, roll_call};
+use crate::setup::{NoGroup, hosts, roll_call};
+
+/// What a rank tells the others in the roll call.
+#[derive(Serialize, Deserialize)]
+struct Here {
+    before: Before,
+    host: String,
+}
 
 impl Process {
-    /// The real MPI has just been initialised: sets COMM_WORLD's group up. Collective.
+    /// The real MPI has just been initialised. Collective.
     pub fn started(&self) {
         // A function of Fortran may have called that of C.
         if self.is_started.swap(true, Ordering::Relaxed) {
@@ -27,9 +36,13 @@ impl Process {
             let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
             settings::unknown(names).iter().for_each(|line| log::warn!("{line}"));
         }
-        let answers = roll_call(&self.mpi, world, &self.config, Before::here());
-        let before = match answers.and_then(Before::agree) {
-            Ok(before) => before,
+        let here = Here { before: Before::here(), host: hosts::host_id() };
+        let answers = roll_call(&self.mpi, world, &self.config, here);
+        let answers = answers.map(|all| all.into_iter().map(|one| (one.before, one.host)).unzip());
+        let agreed =
+            answers.and_then(|(before, hosts): (_, Vec<_>)| Ok((Before::agree(before)?, hosts)));
+        let (before, hosts) = match agreed {
+            Ok(agreed) => agreed,
             Err(why) => {
                 let is_known_to_all = !matches!(why, NoGroup::Untold(_));
                 if rank == 0 || !is_known_to_all {
@@ -49,35 +62,39 @@ impl Process {
             log::warn!("everything is passed through: no communicators of our own");
             return;
         };
-        let place = (rank, self.mpi.size(world));
-        let context = self.context_with(nothing);
-        let (communicator, no_group) =
-            match self.communicators.fold_on(&context, world, context.transport()) {
-                Ok(mut folding) => {
-                    if let Some(why) = folding.group.no_programs.as_ref().filter(|_| rank == 0) {
-                        log::warn!("folding by ordinary sockets alone, which is slower: {why}");
-                    }
-                    self.tell_profile(&context, &mut folding);
-                    log::info!("MPI_COMM_WORLD has a group of {} ranks", place.1);
-                    (Communicator::new(place, None, Some(folding)), None)
-                }
-                Err(why) => {
-                    if rank == 0 {
-                        let level = if why.is_usual() { Level::Info } else { Level::Warn };
-                        log::log!(level, "MPI_COMM_WORLD is left to MPI: {why}");
-                    }
-                    (Communicator::new(place, Some(Reason::NoGroup), None), Some(why))
-                }
-            };
-        self.communicators.add(world, communicator);
         let _ = self.running.set(Running { nothing, completes });
+        self.read_profile(rank);
+        let no_group = NoGroup::of_hosts(&hosts);
+        match &no_group {
+            Some(why) => {
+                if rank == 0 {
+                    let level = if why.is_usual() { Level::Info } else { Level::Warn };
+                    log::log!(level, "MPI_COMM_WORLD is left to MPI: {why}");
+                }
+                let place = (rank, hosts.len());
+                let communicator = Communicator::new(place, Some(Reason::NoGroup), None);
+                self.communicators.add(world, communicator);
+            }
+            None => self.fold_at_once(world, nothing),
+        }
         self.report_at_end(no_group);
     }
 
-    /// Has the job reported when MPI ends; `no_group`: why MPI_COMM_WORLD has none.
+    /// Makes the group of MPI_COMM_WORLD now, if it is not to wait for calls. Collective.
+    fn fold_at_once(&self, world: Handle, nothing: Handle) {
+        let setup_calls = Config::or_default(&self.config).shared.setup_calls;
+        if let (0, Some(communicator)) = (setup_calls, self.communicator(world)) {
+            let context = self.context_with(nothing);
+            let get = |when| self.communicators.group_for(&context, world, &communicator, when);
+            // If there is none, that has been told.
+            drop(communicator.folding_or(setup_calls, get));
+        }
+    }
+
+    /// Has the job reported when MPI ends; `no_group`: why there will be none.
     fn report_at_end(&self, no_group: Option<NoGroup>) {
         if let Some(why) = no_group {
-            let _ = self.no_group.set(why.to_string());
+            self.communicators.set_no_group(&why);
         }
         if self.mpi.watch(self.mpi.abi.comm_self, super::ended).is_none() {
             log::warn!("the end of the job will go unnoticed: no attribute on MPI_COMM_SELF");

@@ -22,7 +22,7 @@ impl Process {
             calls: self.calls.lines(),
             routes,
             host: None,
-            no_group: self.no_group.get().cloned(),
+            no_group: self.communicators.no_group(),
         };
         let world = self.mpi.abi.comm_world;
         let mut parting = || retired.reap(false);

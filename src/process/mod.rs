@@ -39,8 +39,6 @@ pub struct Process {
     is_started: AtomicBool,
     /// Set when MPI has started, and all ranks are set alike: without it, nothing is folded.
     running: OnceLock<Running>,
-    /// Why COMM_WORLD has no group, if it has none.
-    no_group: OnceLock<String>,
 }
 
 /// What there is between MPI_Init and MPI_Finalize.
@@ -94,7 +92,6 @@ impl Process {
                 keepers: Keepers::default(),
                 is_started: AtomicBool::new(false),
                 running: OnceLock::new(),
-                no_group: OnceLock::new(),
             }),
             Err(reason) => {
                 log::warn!("everything is passed through: {reason}");

@@ -1,5 +1,5 @@
-//! The file that keeps what was measured from one job to the next (`FOLDBACK_PROFILE`): read by rank 0, who tells the
-//! others, and written by it at the end.
+//! The file that keeps what was measured from one job to the next (`FOLDBACK_PROFILE`): read by rank 0, and written by it
+//! at the end.
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
@@ -7,46 +7,15 @@ use std::io::{Error, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
 use super::Process;
-use crate::bindings::FB_OP_BOR;
-use crate::comm::{Folding, fold_words};
 use crate::route::Profile;
-use crate::setup::Context;
 
 impl Process {
-    /// Tells all ranks of MPI_COMM_WORLD what jobs before this have measured, if they want to know: they choose by
-    /// it, so it must be alike on all. Collective.
-    pub(super) fn tell_profile(&self, context: &Context<'_>, world: &mut Folding) {
-        if !self.config.as_ref().is_ok_and(|config| config.shared.profile) {
-            return;
-        }
-        let known = match self.mpi.rank(self.mpi.abi.comm_world) {
-            0 => self.profile_file().map_or_else(Profile::default, |path| {
-                let warn =
-                    |why: &String| log::warn!("FOLDBACK_PROFILE={path} is left alone: {why}");
-                read(path).inspect_err(warn).unwrap_or_default()
-            }),
-            _ => Profile::default(),
-        };
-        let known = known.of_mpi(&self.mpi.abi.version);
-        let text = if known.is_empty() { String::new() } else { known.text() };
-        // What one rank brings and the others leave out is the same on all after it.
-        let mut length = [text.len() as u64];
-        fold_words(context, &mut world.group, FB_OP_BOR, &mut length);
-        let mut words = vec![0; (length[0] as usize).div_ceil(8)];
-        for (word, bytes) in words.iter_mut().zip(text.as_bytes().chunks(8)) {
-            let mut whole = [b' '; 8];
-            whole[..bytes.len()].copy_from_slice(bytes);
-            *word = u64::from_ne_bytes(whole);
-        }
-        if words.is_empty() {
-            return;
-        }
-        fold_words(context, &mut world.group, FB_OP_BOR, &mut words);
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        // The same bytes everywhere, so the same conclusion.
-        if let Ok(known) = Profile::parse(&String::from_utf8_lossy(&bytes)) {
-            self.communicators.learn(known, world);
-        }
+    /// Has rank 0 read what jobs before this have measured. The first group of all ranks tells the others.
+    pub(super) fn read_profile(&self, rank: usize) {
+        let Some(path) = self.profile_file().filter(|_| rank == 0) else { return };
+        let warn = |why: &String| log::warn!("FOLDBACK_PROFILE={path} is left alone: {why}");
+        let known = read(path).inspect_err(warn).unwrap_or_default();
+        self.communicators.set_kept(known.of_mpi(&self.mpi.abi.version));
     }
 
     fn profile_file(&self) -> Option<&str> {

@@ -20,26 +20,57 @@ struct State {
     neighbour: Option<SocketAddress>,
 }
 
+/// What a rank that may be its own agent does where its host has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Haste {
+    /// It does without programs, for now: loading them takes 300 ms of a CPU.
+    None,
+    /// It loads programs, and the job goes on by MPI.
+    Loads,
+    /// It loads programs, and the job waits.
+    Waits,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum NoAnswer {
+    /// This process has yet to load programs.
+    Yet,
+    /// One line that says what is missing.
+    Ever(String),
+}
+
+impl<E: ToString> From<E> for NoAnswer {
+    fn from(error: E) -> Self {
+        Self::Ever(error.to_string())
+    }
+}
+
 impl State {
-    fn connect(&mut self) -> Result<Client, String> {
+    fn connect(&mut self, haste: Haste) -> Result<Client, NoAnswer> {
         if let Some(embedded) = &self.embedded {
-            return Client::connect_to_own(&embedded.address()).map_err(|error| error.to_string());
+            if haste < Haste::Waits && !embedded.is_known() {
+                return Err(NoAnswer::Yet);
+            }
+            if let Err(error) = embedded.wait() {
+                self.embedded = None;
+                return Err(error.into());
+            }
+            return Ok(Client::connect_to_own(&embedded.address())?);
         }
         if let Some(neighbour) = &self.neighbour {
-            return Client::connect_to_own(neighbour).map_err(|error| error.to_string());
+            return Ok(Client::connect_to_own(neighbour)?);
         }
         match Client::connect(&default_address()) {
             Ok(client) => Ok(client),
-            Err(error) if !capable() => Err(format!(
+            Err(error) if !capable() => Err(NoAnswer::Ever(format!(
                 "{error}, and this process lacks CAP_BPF and CAP_NET_ADMIN to do without: start \
                  `foldback agent` as root"
-            )),
+            ))),
+            Err(_) if haste == Haste::None => Err(NoAnswer::Yet),
             Err(_) => {
-                let options = Options::from_environment().map_err(|error| error.to_string())?;
-                let embedded = Embedded::start(options).map_err(|error| error.to_string())?;
-                let client = Client::connect_to_own(&embedded.address());
-                self.embedded = Some(embedded);
-                client.map_err(|error| error.to_string())
+                self.embedded = Some(Embedded::begin(Options::from_environment()?)?);
+                self.connect(haste)
             }
         }
     }
@@ -51,11 +82,12 @@ impl AgentAccess {
     /// agent, or that is about to: then another is made.
     ///
     /// # Errors
-    /// One line that says what is missing.
+    /// Why there is no answer.
     pub fn ask<T>(
         &self,
+        haste: Haste,
         question: impl Fn(&Client) -> agent::Result<T>,
-    ) -> Result<(Arc<Client>, T), String> {
+    ) -> Result<(Arc<Client>, T), NoAnswer> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = state.client.clone() {
             match question(&client) {
@@ -63,12 +95,12 @@ impl AgentAccess {
                     log::debug!("a new connection to the agent: {error}");
                     state.client = None;
                 }
-                answer => return answer.map(|a| (client, a)).map_err(|error| error.to_string()),
+                answer => return Ok((client, answer?)),
             }
         }
-        let client = Arc::new(state.connect()?);
+        let client = Arc::new(state.connect(haste)?);
         state.client = Some(Arc::clone(&client));
-        let answer = question(&client).map_err(|error| error.to_string())?;
+        let answer = question(&client)?;
         Ok((client, answer))
     }
 
@@ -86,9 +118,13 @@ impl AgentAccess {
         }
     }
 
-    /// Lets go of the agent, and stops it if it is our own.
+    /// Lets go of the agent, and stops it if it is our own. Waits for nothing.
     pub fn close(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        *state = State::default();
+        let State { client, embedded, .. } = std::mem::take(&mut *state);
+        drop(client);
+        if let Some(embedded) = embedded {
+            embedded.end();
+        }
     }
 }

@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::trouble::{NoGroup, Trouble};
 use super::{hosts, troubles};
-use crate::bindings::FB_MAX_MEMBERS;
-use crate::config::{Config, Network, announced};
+use crate::config::{Config, Network};
 use crate::topology::Layout;
 use crate::wire::Secret;
 
@@ -51,14 +50,8 @@ impl Hello {
 /// What all ranks conclude from all hellos: the members' addresses, or why there is no group.
 pub fn agree(hellos: &[Hello], layout: &Layout) -> Result<Vec<Ipv4Addr>, NoGroup> {
     troubles(layout, hellos.iter().map(|hello| &hello.trouble))?;
-    if hellos.len() == 1 {
-        return Err(NoGroup::OneRank(announced(|name| std::env::var(name).ok())));
-    }
-    if layout.hosts.len() < 2 {
-        return Err(NoGroup::OneHost);
-    }
-    if layout.hosts.len() > FB_MAX_MEMBERS as usize {
-        return Err(NoGroup::TooManyHosts(layout.hosts.len()));
+    if let Some(why) = NoGroup::of_layout(layout) {
+        return Err(why);
     }
     for ranks in &layout.hosts {
         if ranks.iter().any(|rank| hellos[*rank].uid != hellos[ranks[0]].uid) {

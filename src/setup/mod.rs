@@ -39,7 +39,7 @@ use crate::mpi::pmpi::Handle;
 use crate::topology::{Layout, Place};
 use crate::wire::socket::SocketPool;
 use crate::wire::{Algorithm, Identity, Seal, window_for};
-use agent::AgentAccess;
+use agent::{AgentAccess, Haste};
 use exchange::exchange;
 use hello::{Hello, agree, elsewhere};
 use member::{Greeting, go_to_work, listen, try_out};
@@ -97,7 +97,12 @@ struct Outcome {
 ///
 /// # Errors
 /// Why `comm` is left to MPI, the same on all ranks.
-pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Result<Group, NoGroup> {
+pub fn set_up(
+    context: &Context<'_>,
+    comm: Handle,
+    transport: Transport,
+    haste: Haste,
+) -> Result<Group, NoGroup> {
     let (mpi, rank) = (context.mpi, context.mpi.rank(comm));
     let config = Config::or_default(context.config);
 
@@ -110,11 +115,14 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
 
     let elsewhere = elsewhere(&hellos, &layout, rank, members[me]);
     let (offer, mut means) = match leads {
-        true => Offer::of(context, transport, (members[me], &elsewhere), locals),
+        true => Offer::of(context, transport, (members[me], &elsewhere), locals, haste),
         false => Default::default(),
     };
     let offers = tell(mpi, comm, &offer, &mut || ())?;
     troubles(&layout, offers.iter().map(|offer| &offer.trouble))?;
+    if offers.iter().any(|offer| offer.later) {
+        return Err(NoGroup::Later);
+    }
     let leader = &offers[layout.hosts[me][0]];
     if let Some(address) = &leader.embedded {
         context.agent.set_neighbour(address.clone());
@@ -194,7 +202,7 @@ pub fn set_up(context: &Context<'_>, comm: Handle, transport: Transport) -> Resu
         );
         NO_JUMBO.store(true, Ordering::Relaxed);
         drop((joined, leaf));
-        return set_up(context, comm, transport);
+        return set_up(context, comm, transport, haste);
     }
     troubles(&layout, outcomes.iter().map(|outcome| &outcome.trouble)).inspect_err(|_| {
         if by_sockets {

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use serde::{Deserialize, Serialize};
 
+use super::agent::{Haste, NoAnswer};
 use super::member::Means;
 use super::trouble::{NoGroup, Trouble};
 use super::{Context, hosts, meet};
@@ -30,6 +31,8 @@ pub struct Offer {
     pub multicast: bool,
     /// Why it has no programs, if it can do without.
     no_programs: Option<String>,
+    /// It will have programs when calls have shown that they are worth it, and when they are loaded.
+    pub later: bool,
     /// The address of the agent that this rank embeds.
     pub embedded: Option<SocketAddress>,
     /// Where the ranks of this host meet.
@@ -43,6 +46,7 @@ impl Offer {
         transport: Transport,
         (address, elsewhere): (Ipv4Addr, &[Network]),
         locals: usize,
+        haste: Haste,
     ) -> (Self, Means) {
         let (mut offer, mut means) = <(Self, Means)>::default();
         let elsewhere: Vec<_> = elsewhere.iter().map(|network| network.address).collect();
@@ -61,7 +65,7 @@ impl Offer {
             }
         }
         if transport != Transport::Sockets {
-            match context.agent.ask(|client| client.interface(address)) {
+            match context.agent.ask(haste, |client| client.interface(address)) {
                 Ok((client, interface)) => {
                     offer.chunk_bytes = context.chunk_bytes(interface.max_chunk_bytes & !7);
                     offer.port = client.welcome().port;
@@ -69,14 +73,15 @@ impl Offer {
                     offer.multicast = context.multicast();
                     means.client = Some(client);
                 }
-                Err(why)
+                Err(NoAnswer::Yet) => offer.later = true,
+                Err(NoAnswer::Ever(why))
                     if transport == Transport::Auto
                         && offer.keeper.is_some()
                         && context.keepers.may_do_without_programs() =>
                 {
                     offer.no_programs = Some(why);
                 }
-                Err(why) => offer.trouble = Some(Trouble::of_agent(why)),
+                Err(NoAnswer::Ever(why)) => offer.trouble = Some(Trouble::of_agent(why)),
             }
         }
         if locals > 1 {

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::exchange::Failure;
 use super::roll_call::former_user;
 use crate::bindings::FB_MAX_MEMBERS;
-use crate::config::Announced;
+use crate::config::{Announced, announced};
+use crate::topology::Layout;
 
 /// Why a communicator has no group: the same on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub enum NoGroup {
     OneHost,
     /// The job has one rank; whose launcher has announced several tasks, if it has.
     OneRank(Option<Announced>),
+    /// Some rank has yet to load programs.
+    Later,
     /// There are so many hosts, more than a group can have.
     TooManyHosts(usize),
     /// A rank is not as rank 0 is, in what all must have alike.
@@ -46,6 +49,22 @@ pub enum NoGroup {
 }
 
 impl NoGroup {
+    /// Why there is no group of ranks that are on these hosts, if that is so already.
+    pub fn of_hosts(hosts: &[String]) -> Option<Self> {
+        Self::of_layout(&Layout::new(hosts.iter().map(String::as_str)))
+    }
+
+    pub(super) fn of_layout(layout: &Layout) -> Option<Self> {
+        if layout.ranks() == 1 {
+            return Some(Self::OneRank(announced(|name| std::env::var(name).ok())));
+        }
+        match layout.hosts.len() {
+            0 | 1 => Some(Self::OneHost),
+            hosts if hosts > FB_MAX_MEMBERS as usize => Some(Self::TooManyHosts(hosts)),
+            _ => None,
+        }
+    }
+
     /// Whether nothing is wrong with a job whose MPI_COMM_WORLD has no group for this reason, or another process tells.
     pub fn is_usual(&self) -> bool {
         match self {
@@ -115,6 +134,7 @@ impl fmt::Display for NoGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OneHost => f.write_str("all ranks are on one host"),
+            Self::Later => f.write_str("programs are yet to be loaded"),
             Self::OneRank(None) => f.write_str("there is one rank"),
             Self::OneRank(Some(Announced { variable, tasks, .. })) => write!(
                 f,

@@ -153,6 +153,23 @@ fn programs_that_linger_make_way_for_those_of_other_chunks() {
 }
 
 #[test]
+fn an_embedded_agent_may_end_while_it_loads() {
+    in_namespace(|| {
+        let loading = Embedded::begin(Options::default()).unwrap();
+        let address = loading.address();
+        loading.end();
+        let refused = || Client::connect(&address).err().map(|error| error.kind());
+        eventually("nobody listens", || refused() == Some(ErrorKind::Connection));
+        let loading = Embedded::begin(Options::default()).unwrap();
+        let client = Client::connect(&loading.address()).expect("who comes early waits");
+        assert!(loading.is_known());
+        client.create_group(&spec(1)).unwrap();
+        loading.end();
+        eventually("all is detached", || programs_of_v0().is_empty());
+    });
+}
+
+#[test]
 fn what_a_killed_agent_leaves_goes_when_the_next_one_starts() {
     in_namespace(|| {
         let directory = Directory::new();

@@ -40,7 +40,7 @@ fn hpcc_passes_its_checks_with_the_same_residuals() {
     let Some(hpcc) = debian("hpcc") else { return };
     let _turn = turn();
     let job = || {
-        let job = Job::new(Mpi::Open, HOSTS).env("FOLDBACK_SETUP_CALLS", "1");
+        let job = Job::new(Mpi::Open, HOSTS);
         job.env("FOLDBACK_MAX_BYTES", "4194304")
     };
     let (outcome, with) = run(job(), &hpcc, "hpcc");

@@ -36,8 +36,7 @@ fn run(job: Job, (mpi, python): (Mpi, &Path), script: &str, arguments: &[&str]) 
     let script = Path::new(ROOT).join("mpi-tests").join(script);
     let mut words = vec![script.to_str().expect("a path in UTF-8")];
     words.extend(arguments);
-    job.env("FOLDBACK_SETUP_CALLS", "1")
-        .env("FOLDBACK_MAX_BYTES", "4194304")
+    job.env("FOLDBACK_MAX_BYTES", "4194304")
         .option(&["-x", &format!("MPI4PY_LIBMPI={library}")])
         .run_path(python, &words)
 }

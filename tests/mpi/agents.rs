@@ -21,6 +21,46 @@ fn unprivileged_ranks_fold_through_an_agent() {
     }
 }
 
+/// A job of few calls asks its agents for nothing. Of a longer one, the group is made after so many calls.
+#[test]
+fn a_short_job_asks_no_agent() {
+    let _turn = turn();
+    let served = Served::new(HOSTS);
+    let job = |mpi| Job::new(mpi, HOSTS).lab(&served.lab).env("FOLDBACK_SETUP_CALLS", "");
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        let outcome = job(mpi).run("histogram", &[]);
+        assert_eq!(outcome.all_calls(Some("fold")), 0, "{:#}", outcome.stats);
+        assert!(outcome.calls_for("group not set up yet") > 0, "{:#}", outcome.stats);
+    }
+    served.await_status(0, |said| said.lines().any(|line| line == "interface  none in use"));
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        let calls = ["--sizes", "8", "--warmup", "0", "--iterations", "400"];
+        let outcome = job(mpi).run("latency", &calls);
+        let early = outcome.calls_for("group not set up yet");
+        assert_eq!(early, 99 * u64::from(HOSTS), "{:#}", outcome.stats);
+        assert!(outcome.all_calls(Some("fold")) > early, "{:#}", outcome.stats);
+    }
+}
+
+/// Ranks that bring their own agents load the programs while the job goes on by MPI, and then it folds.
+#[test]
+fn nobody_waits_for_programs_that_a_rank_loads() {
+    let _turn = turn();
+    for (mpi, ranks_per_host) in [(Mpi::Open, 2), (Mpi::Mpich, 1)] {
+        let job = Job::new(mpi, HOSTS).ranks_per_host(ranks_per_host);
+        let job = job.env("FOLDBACK_SETUP_CALLS", "");
+        let calls = ["--sizes", "8", "--warmup", "0", "--iterations", "60000"];
+        let outcome = job.run("latency", &calls);
+        let early = outcome.calls_for("group not set up yet");
+        let folded = outcome.all_calls(Some("fold"));
+        // At the 3,200th call they begin to, so it is the 6,400th at the earliest.
+        let ranks = u64::from(HOSTS * ranks_per_host);
+        assert!(early >= 6399 * ranks && folded > 0, "{early} and {folded}: {:#}", outcome.stats);
+        let large = outcome.calls_for("too large");
+        assert_eq!(early + folded + large, outcome.all_calls(None), "{:#}", outcome.stats);
+    }
+}
+
 /// Where one host has no agent, all ranks do without.
 #[test]
 fn a_host_without_an_agent_has_all_fold_by_sockets() {
@@ -51,6 +91,41 @@ fn freed_communicators_leave_no_more_groups_than_serve_others() {
         let outcome = Job::new(mpi, HOSTS).lab(&served.lab).run("freed", &["--groups", &groups]);
         outcome.assert_prints("freed: all others gone");
     }
+}
+
+/// With the settings that users have: once there have been enough calls on some of them.
+#[test]
+fn duplicates_of_the_world_are_folded_after_some_calls() {
+    let _turn = turn();
+    let served = Served::new(HOSTS);
+    for (mpi, ranks_per_host) in [(Mpi::Open, 2), (Mpi::Mpich, 1)] {
+        let outcome = Job::new(mpi, HOSTS)
+            .lab(&served.lab)
+            .ranks_per_host(ranks_per_host)
+            .env("FOLDBACK_SETUP_CALLS", "")
+            .run("duplicates", &["--cycles", "300"]);
+        outcome.assert_prints("duplicates: 300 cycles ok");
+        let early = outcome.calls_for("group not set up yet");
+        let all = outcome.all_calls(None);
+        assert!(early > 0 && early < all / 10, "{:#}", outcome.stats);
+        assert_eq!(outcome.all_calls(Some("fold")) + early, all, "{:#}", outcome.stats);
+        outcome.assert_folded(&["Allreduce", "Bcast", "Barrier"]);
+    }
+}
+
+/// Rows, columns and the like: the first of each set of ranks has a group after some calls, and it serves the others.
+#[test]
+fn the_same_ranks_are_folded_at_once_the_second_time() {
+    let _turn = turn();
+    let served = Served::new(4);
+    let outcome = Job::new(Mpi::Open, 4)
+        .lab(&served.lab)
+        .env("FOLDBACK_SETUP_CALLS", "")
+        .run("duplicates", &["--cycles", "300", "--part"]);
+    outcome.assert_prints("duplicates: 300 cycles ok");
+    let early = outcome.calls_for("group not set up yet");
+    assert!(early > 0 && early < outcome.all_calls(None) / 5, "{:#}", outcome.stats);
+    outcome.assert_folded(&["Allreduce", "Bcast", "Barrier"]);
 }
 
 /// Those that duplicates leave behind serve the next ones.

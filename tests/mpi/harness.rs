@@ -206,8 +206,8 @@ impl Job {
         let stats = Scratch::new("stats.json");
         command
             .args(["lab", "run", "--mpi", mpi.name(), "--hosts", &hosts.to_string()])
-            // Sooner than by default, so that short tests of many communicators fold.
-            .env("FOLDBACK_SETUP_CALLS", "4")
+            // Sooner than by default, so that short tests fold from their first call on.
+            .env("FOLDBACK_SETUP_CALLS", "0")
             // More than by default, so that messages of many frames fold.
             .env("FOLDBACK_MAX_BYTES", "16384")
             // By the limits alone: what is tested is what is folded. tests/mpi/router.rs has the rest.

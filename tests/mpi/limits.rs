@@ -137,5 +137,6 @@ fn another_user_has_no_new_groups_and_hears_why() {
     let warned: Vec<_> = warned.filter(|line| line.contains(" h0 rank 0 ")).collect();
     let why = "this process has changed its user from 0 since MPI_Init (setuid, seteuid)";
     assert!(warned.len() == 1 && warned[0].ends_with(why), "{}", outcome.stderr);
-    assert!(warned[0].contains("a communicator is left to MPI: rank 0 (host 0): "), "{warned:?}");
+    // An agent may have had cells for one more in stock, so it is either's trouble.
+    assert!(warned[0].contains("a communicator is left to MPI: rank "), "{warned:?}");
 }

@@ -58,27 +58,12 @@ fn communicators_of_every_making_work() {
 fn duplicates_of_the_world_are_folded_at_once() {
     let _turn = turn();
     for (mpi, hosts, ranks_per_host) in [(Mpi::Open, 3, 2), (Mpi::Mpich, 2, 1)] {
-        let outcome = Job::new(mpi, hosts)
-            .ranks_per_host(ranks_per_host)
-            .env("FOLDBACK_SETUP_CALLS", "")
-            .run("duplicates", &["--cycles", "300", "--under-way"]);
+        let job = Job::new(mpi, hosts).ranks_per_host(ranks_per_host);
+        let outcome = job.run("duplicates", &["--cycles", "300", "--under-way"]);
         outcome.assert_prints("duplicates: 300 cycles ok");
         assert_eq!(outcome.all_calls(Some("fold")), outcome.all_calls(None), "{:#}", outcome.stats);
         outcome.assert_folded(&["Allreduce", "Bcast", "Barrier"]);
     }
-}
-
-/// Rows, columns and the like: the first of each set of ranks has a group after some calls, and it serves the others.
-#[test]
-fn the_same_ranks_are_folded_at_once_the_second_time() {
-    let _turn = turn();
-    let outcome = Job::new(Mpi::Open, 4)
-        .env("FOLDBACK_SETUP_CALLS", "")
-        .run("duplicates", &["--cycles", "300", "--part"]);
-    outcome.assert_prints("duplicates: 300 cycles ok");
-    let early = outcome.calls_for("group not set up yet");
-    assert!(early > 0 && early < outcome.all_calls(None) / 10, "{:#}", outcome.stats);
-    outcome.assert_folded(&["Allreduce", "Bcast", "Barrier"]);
 }
 
 /// More of them alive than there are groups for; frames lost; and groups that do not grow in number.
@@ -96,8 +81,7 @@ fn duplicates_come_and_go_in_numbers() {
 #[test]
 fn a_rank_may_come_late_to_a_communicator() {
     let _turn = turn();
-    let job = Job::new(Mpi::Open, 2).env("FOLDBACK_SETUP_CALLS", "1");
-    let job = job.env("FOLDBACK_SETUP_TIMEOUT", "8");
+    let job = Job::new(Mpi::Open, 2).env("FOLDBACK_SETUP_TIMEOUT", "8");
     let outcome = job.run("subcomm", &["--late", "9", "--cycles", "6"]);
     outcome.assert_prints("subcomm: a late rank: ok");
     outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);

@@ -162,7 +162,7 @@ impl Served {
     }
 
     /// Waits until the agent of a host answers, and says what is wanted.
-    fn await_status(&self, host: u32, is_right: impl Fn(&str) -> bool) {
+    pub fn await_status(&self, host: u32, is_right: impl Fn(&str) -> bool) {
         let end = Instant::now() + SOON;
         loop {
             let output = self.lab.on(host).args([FOLDBACK, "status"]).output();

@@ -64,6 +64,8 @@ impl<'a> Bench<'a> {
             .args(job.arguments)
             .env("FOLDBACK_STATS", &stats)
             .env("FOLDBACK_REPORT", "off")
+            // What is measured is calls on a group, not how they come to it.
+            .env("FOLDBACK_SETUP_CALLS", "0")
             .envs(job.quantize.map(|quantize| ("FOLDBACK_QUANTIZE", quantize)));
         if self.lift {
             command.env("FOLDBACK_MAX_BYTES", i32::MAX.to_string());
