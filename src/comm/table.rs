@@ -30,8 +30,8 @@ pub struct Communicators {
     /// What jobs before this have measured: as rank 0 has read it, and as all ranks know it.
     kept: OnceLock<Profile>,
     profile: OnceLock<Profile>,
-    /// Why some communicator, the first one, has no group.
-    no_group: OnceLock<String>,
+    /// Why a communicator of all ranks has no group, the first one that asked for it; `None`: it has one.
+    no_group: OnceLock<Option<String>>,
     /// Some communicator's sums are quantized in a way of their own.
     quantize: AtomicBool,
 }
@@ -200,14 +200,19 @@ impl Communicators {
                     let so = "folding by ordinary sockets alone, which is slower";
                     log::log!(level(&TOLD), "{so}: {why}");
                 }
-                if Config::or_default(context.config).shared.profile && self.is_of_all(mpi, comm) {
-                    self.tell_profile(context, &mut folding);
+                if is_of_all(mpi, comm) {
+                    self.no_group.get_or_init(|| None);
+                    if Config::or_default(context.config).shared.profile {
+                        self.tell_profile(context, &mut folding);
+                    }
                 }
                 Ok(folding)
             }
             Err(NoGroup::Later) => Err(Lack::Yet),
             Err(why) => {
-                self.set_no_group(&why);
+                if is_of_all(mpi, comm) {
+                    self.set_no_group(&why);
+                }
                 if mpi.rank(comm) == 0 {
                     static TOLD: AtomicBool = AtomicBool::new(false);
                     // Ranks of one host need none.
@@ -219,20 +224,14 @@ impl Communicators {
         }
     }
 
-    /// Whether a communicator has all ranks of MPI_COMM_WORLD, in their order.
-    fn is_of_all(&self, mpi: &Mpi, comm: Handle) -> bool {
-        let all = mpi.size(mpi.abi.comm_world);
-        mpi.ranks_of_world(comm).is_some_and(|ranks| ranks.into_iter().eq(0..all as c_int))
-    }
-
-    /// Why some communicator has no group, if that is so.
+    /// Why the ranks of MPI_COMM_WORLD have no group, if they wanted one in vain.
     pub fn no_group(&self) -> Option<String> {
-        self.no_group.get().cloned()
+        self.no_group.get().cloned().flatten()
     }
 
-    /// A communicator has no group.
+    /// The ranks of MPI_COMM_WORLD have no group.
     pub fn set_no_group(&self, why: &NoGroup) {
-        self.no_group.get_or_init(|| why.to_string());
+        self.no_group.get_or_init(|| Some(why.to_string()));
     }
 
     /// Sets a group up, whose frames are carried by `transport`. Collective.
@@ -287,6 +286,12 @@ impl Communicators {
         let profile = Profile::parse(&String::from_utf8_lossy(&bytes)).unwrap_or_default();
         folding.learn(self.profile.get_or_init(|| profile));
     }
+}
+
+/// Whether a communicator has all ranks of MPI_COMM_WORLD, in their order.
+fn is_of_all(mpi: &Mpi, comm: Handle) -> bool {
+    let all = mpi.size(mpi.abi.comm_world);
+    mpi.ranks_of_world(comm).is_some_and(|ranks| ranks.into_iter().eq(0..all as c_int))
 }
 
 /// How loud to say what is news only once.

@@ -51,6 +51,8 @@ fn communicators_of_every_making_work() {
     let job = Job::new(Mpi::Open, 2).ranks_per_host(3);
     let outcome = job.run("subcomm", &["--cycles", "60"]);
     outcome.assert_prints("subcomm: all ok");
+    // Some communicators were of one host, but that says nothing of the job.
+    assert!(outcome.stats["no_group"].is_null(), "{}", outcome.stats["no_group"]);
 }
 
 /// From their first call, by groups that serve one after the other.
