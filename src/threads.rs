@@ -47,12 +47,15 @@ pub(crate) fn join_at_exit(thread: JoinHandle<()>) {
     }
     static ONCE: Once = Once::new();
     threads().push((getpid(), thread));
-    ONCE.call_once(|| {
-        // SAFETY: a function of this library, which is never unloaded.
-        if unsafe { libc::atexit(join_all) } != 0 {
-            join_all();
-        }
-    });
+    ONCE.call_once(|| at_exit(join_all));
+}
+
+/// Has a function called at the end of the process; or now, if the C library has no room to note it.
+pub(crate) fn at_exit(function: extern "C" fn()) {
+    // SAFETY: a function of this library, which is never unloaded.
+    if unsafe { libc::atexit(function) } != 0 {
+        function();
+    }
 }
 
 /// Stack that the C library takes of every thread: thread-local storage of the program and of its libraries, which may

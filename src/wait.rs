@@ -4,13 +4,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::mpi::Mpi;
-use crate::mpi::pmpi::Handle;
 
 /// Polls before the CPU is offered to others: at most, and where a process starts.
 const MOST_SPINS: u32 = 256;
 const FIRST_SPINS: u32 = 32;
 /// Yields from one drive of the MPI's progress to the next, and from one look at the clock to the
-/// next. A probe costs 0.2 to 0.7 us, so it must not come with every short wait; what it lets
+/// next. Driving it costs 0.2 to 0.7 us, so it must not come with every short wait; what it lets
 /// through (a rendezvous send, say) can wait for the few microseconds of a short one.
 const PROGRESS_EVERY: u32 = 64;
 const CLOCK_EVERY: u32 = 8;
@@ -33,8 +32,6 @@ static SPINS: AtomicU32 = AtomicU32::new(FIRST_SPINS);
 /// it comes to our collective). So every wait drives the real MPI's progress.
 pub struct Waiter<'a> {
     mpi: &'a Mpi,
-    /// A communicator on which there are never messages.
-    nothing: Handle,
     spins: u32,
     turns: u32,
     /// Read when first asked for: most waits end before.
@@ -46,9 +43,9 @@ pub struct Waiter<'a> {
 
 impl<'a> Waiter<'a> {
     /// A wait that begins now.
-    pub fn new(mpi: &'a Mpi, nothing: Handle) -> Self {
+    pub fn new(mpi: &'a Mpi) -> Self {
         let spins = SPINS.load(Ordering::Relaxed);
-        Self { mpi, nothing, spins, turns: 0, now: None, moved: None, drove: None }
+        Self { mpi, spins, turns: 0, now: None, moved: None, drove: None }
     }
 
     /// To be called whenever there was nothing to do.
@@ -81,7 +78,7 @@ impl<'a> Waiter<'a> {
         let drove = *self.drove.get_or_insert(now);
         if yields.is_multiple_of(PROGRESS_EVERY) || now.duration_since(drove) > PROGRESS_WITHIN {
             self.drove = Some(now);
-            self.mpi.progress(self.nothing);
+            self.mpi.progress();
         }
         if restless {
             // The next turn looks at the clock again.

@@ -27,6 +27,8 @@ mod forms;
 mod harness;
 #[path = "mpi/limits.rs"]
 mod limits;
+#[path = "mpi/meeting.rs"]
+mod meeting;
 #[path = "mpi/multicast.rs"]
 mod multicast;
 #[path = "mpi/programs.rs"]

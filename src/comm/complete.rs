@@ -25,7 +25,7 @@ pub unsafe fn complete(
 ) -> Result<(), Mismatch> {
     // SAFETY: the job's pointers, until this function returns.
     let ticket = unsafe { group.engine.start(job, by, None) };
-    let mut waiter = Waiter::new(context.mpi, context.nothing);
+    let mut waiter = Waiter::new(context.mpi);
     loop {
         let moved = group.engine.poll(|| waiter.now());
         if group.engine.is_over(ticket) {

@@ -8,9 +8,9 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::{Communicator, Communicators, Folding, Lack};
+use super::{Alike, Communicator, Communicators, Folding, Lack};
 use crate::config::Config;
 use crate::mpi::pmpi::Handle;
 use crate::setup::Context;
@@ -64,6 +64,8 @@ type ByRanks = HashMap<Box<[c_int]>, Arc<Family>>;
 pub(super) struct Family {
     /// Eligible calls on those without a group.
     calls: AtomicU32,
+    /// What its ranks have in common, if they have met on one of its communicators, and that holds for all of these.
+    alike: OnceLock<Alike>,
     /// Most groups.
     most: usize,
     state: Mutex<State>,
@@ -125,6 +127,7 @@ impl Families {
         }
         let family = Arc::new(Family {
             calls: AtomicU32::default(),
+            alike: OnceLock::new(),
             most: self.most.of_one,
             state: Mutex::default(),
             is_busy: AtomicBool::default(),
@@ -184,6 +187,14 @@ impl Families {
 impl Family {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn alike(&self) -> Option<Alike> {
+        self.alike.get().copied()
+    }
+
+    pub(super) fn set_alike(&self, alike: Alike) {
+        let _ = self.alike.set(alike);
     }
 
     /// A call that finds no group.
@@ -296,6 +307,30 @@ impl Communicators {
         when: When,
     ) -> Result<Box<Folding>, Lack> {
         let agree = |offer| context.mpi.bits_of_all(comm, offer);
+        self.group_by(context, comm, communicator, when, agree)
+    }
+
+    /// The same for one whose ranks meet, if there is a group already, or calls on relatives have made one worth it.
+    /// `agree` is how they meet. Collective.
+    pub fn first_group_for(
+        &self,
+        context: &Context<'_>,
+        comm: Handle,
+        communicator: &Arc<Communicator>,
+        agree: impl FnOnce(u64) -> Option<u64>,
+    ) {
+        let group = self.group_by(context, comm, communicator, When::First, agree);
+        *communicator.folding() = group.ok();
+    }
+
+    fn group_by(
+        &self,
+        context: &Context<'_>,
+        comm: Handle,
+        communicator: &Arc<Communicator>,
+        when: When,
+        agree: impl FnOnce(u64) -> Option<u64>,
+    ) -> Result<Box<Folding>, Lack> {
         let setup_calls = Config::or_default(context.config).shared.setup_calls;
         let set_up = || self.set_up(context, comm, communicator.haste(setup_calls));
         self.families.group_for(communicator, when, setup_calls, agree, set_up)

@@ -102,9 +102,21 @@ pub enum Lack {
     Now,
 }
 
+/// What ranks have told each other, so that they choose alike: those of one communicator, or all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alike {
+    /// Whether folded requests can be completed, on all of them.
+    pub completes: bool,
+    /// Each calls MPI by one thread, so all come to their communicators' blocking calls in one order, or wait for each
+    /// other for ever (MPI-4.1 section 6.14). Then what is known of all holds for each communicator of theirs.
+    pub ordered: bool,
+}
+
 /// How a communicator's sums are quantized, whichever group it has.
 #[derive(Default)]
 pub struct Quantizing {
+    /// What this rank has been asked for, before its ranks met.
+    pub asked: Option<String>,
     /// What the program has said of this communicator, on all ranks alike, if it has.
     pub own: Option<Option<Quantize>>,
     /// What they are made in, and what is carried from one to the next.
@@ -124,8 +136,10 @@ pub struct Communicator {
     calls: AtomicU32,
     /// So many there must be, though it was due before: programs were being loaded.
     due: AtomicU32,
-    /// It was looked after at its first call that waits for the other ranks.
+    /// It was looked after: when its ranks met or, if all ranks have met before, at its first call that blocks.
     is_met: AtomicBool,
+    /// Its ranks have met, and are alike.
+    alike: OnceLock<Alike>,
     /// How many of these there must be next time, if it has had a group before; else all that is tried is once.
     again: Option<AtomicU32>,
     /// Groups of its persistent collectives.
@@ -154,6 +168,7 @@ impl Communicator {
             calls: AtomicU32::new(0),
             due: AtomicU32::new(0),
             is_met: AtomicBool::new(false),
+            alike: OnceLock::new(),
             again: None,
             pool: Pool::default(),
             quantizing: Mutex::default(),
@@ -190,8 +205,33 @@ impl Communicator {
         self.declined.get().map_or(Ok(()), |reason| Err(*reason))
     }
 
+    /// Whether its ranks have met, or it was looked after without that.
+    #[inline]
+    pub fn is_met(&self) -> bool {
+        self.is_met.load(Ordering::Relaxed)
+    }
+
+    /// Notes that it is looked after. Returns whether that is the first time.
+    pub fn meets(&self) -> bool {
+        !self.is_met.swap(true, Ordering::Relaxed)
+    }
+
+    /// What its ranks have in common, if they have met and are alike.
+    #[inline]
+    pub fn alike(&self) -> Option<Alike> {
+        self.alike.get().copied().or_else(|| self.family.as_ref()?.alike())
+    }
+
+    /// Its ranks have met, and are alike.
+    pub fn set_alike(&self, alike: Alike) {
+        let _ = self.alike.set(alike);
+        if let (true, Some(family)) = (alike.ordered, &self.family) {
+            family.set_alike(alike);
+        }
+    }
+
     /// An eligible call that finds no group. Returns how many there were before it.
-    fn count(&self) -> u32 {
+    pub fn count(&self) -> u32 {
         if let Some(family) = &self.family {
             family.count();
         }
@@ -241,7 +281,7 @@ impl Communicator {
                 Some((_, after)) if calls < after => return Err(Reason::NotYet),
                 Some(_) => When::Again,
                 None if calls >= setup_calls.max(self.due.load(Ordering::Relaxed)) => When::Due,
-                None if !self.is_met.swap(true, Ordering::Relaxed) => When::First,
+                None if self.meets() => When::First,
                 None => return Err(Reason::NotYet),
             };
             match (get(when), when, again) {
@@ -268,6 +308,8 @@ impl Communicator {
         let mut new = Self::new((self.rank, self.size), None, folding);
         new.again = Some(AtomicU32::new(AGAIN_AFTER));
         new.family = self.family.clone();
+        new.is_met = AtomicBool::new(self.is_met());
+        new.alike.clone_from(&self.alike);
         new.quantizing = Mutex::new(std::mem::take(&mut *self.quantizing()));
         new
     }

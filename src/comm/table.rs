@@ -10,7 +10,7 @@ use log::Level;
 
 use super::family::Families;
 use super::retired::Retired;
-use super::{Communicator, Folding, Lack, fold_words};
+use super::{Alike, Communicator, Folding, Lack, fold_words};
 use crate::bindings::FB_OP_BOR;
 use crate::config::{Config, Quantize, Transport};
 use crate::mpi::Mpi;
@@ -34,6 +34,10 @@ pub struct Communicators {
     no_group: OnceLock<Option<String>>,
     /// Some communicator's sums are quantized in a way of their own.
     quantize: AtomicBool,
+    /// All ranks of MPI_COMM_WORLD have met: all have foldback.
+    all_are_here: AtomicBool,
+    /// What they have in common, if that holds for all communicators.
+    alike: OnceLock<Alike>,
 }
 
 /// By handle, with a hash that costs next to nothing: it is computed at every call.
@@ -189,11 +193,9 @@ impl Communicators {
     ) -> Result<Box<Folding>, Lack> {
         self.retired.reap(false);
         let mpi = context.mpi;
-        let is_world = comm == mpi.abi.comm_world;
-        let name = if is_world { "MPI_COMM_WORLD" } else { "a communicator" };
         match self.fold_on(context, comm, transport, haste) {
             Ok(mut folding) => {
-                log::info!("{name} has a group of {} ranks", mpi.size(comm));
+                log::info!("{} has a group of {} ranks", name(mpi, comm), mpi.size(comm));
                 let no_programs = folding.group.no_programs.as_ref();
                 if let Some(why) = no_programs.filter(|_| mpi.rank(comm) == 0) {
                     static TOLD: AtomicBool = AtomicBool::new(false);
@@ -210,17 +212,43 @@ impl Communicators {
             }
             Err(NoGroup::Later) => Err(Lack::Yet),
             Err(why) => {
-                if is_of_all(mpi, comm) {
-                    self.set_no_group(&why);
-                }
-                if mpi.rank(comm) == 0 {
-                    static TOLD: AtomicBool = AtomicBool::new(false);
-                    // Ranks of one host need none.
-                    let level = if why.is_usual() { Level::Info } else { level(&TOLD) };
-                    log::log!(level, "{name} is left to MPI: {why}");
-                }
+                self.tell_no_group(mpi, comm, &why);
                 Err(Lack::Now)
             }
+        }
+    }
+
+    /// Whether all ranks of MPI_COMM_WORLD are known to have foldback: on all ranks alike when MPI ends.
+    pub fn all_are_here(&self) -> bool {
+        self.all_are_here.load(Ordering::Relaxed)
+    }
+
+    /// All ranks of MPI_COMM_WORLD have met, in some order.
+    pub fn set_all_are_here(&self) {
+        self.all_are_here.store(true, Ordering::Relaxed);
+    }
+
+    /// What the ranks of every communicator have in common, if all have met.
+    #[inline]
+    pub fn alike(&self) -> Option<Alike> {
+        self.alike.get().copied()
+    }
+
+    /// All ranks are alike, as they have found: when MPI started or, if they are [ordered](Alike::ordered), when they met.
+    pub fn set_alike(&self, alike: Alike) {
+        let _ = self.alike.set(alike);
+    }
+
+    /// `comm` has no group.
+    pub fn tell_no_group(&self, mpi: &Mpi, comm: Handle, why: &NoGroup) {
+        if is_of_all(mpi, comm) {
+            self.set_no_group(why);
+        }
+        if mpi.rank(comm) == 0 {
+            static TOLD: AtomicBool = AtomicBool::new(false);
+            // Ranks of one host need none.
+            let level = if why.is_usual() { Level::Info } else { level(&TOLD) };
+            log::log!(level, "{} is left to MPI: {why}", name(mpi, comm));
         }
     }
 
@@ -292,6 +320,10 @@ impl Communicators {
 fn is_of_all(mpi: &Mpi, comm: Handle) -> bool {
     let all = mpi.size(mpi.abi.comm_world);
     mpi.ranks_of_world(comm).is_some_and(|ranks| ranks.into_iter().eq(0..all as c_int))
+}
+
+fn name(mpi: &Mpi, comm: Handle) -> &'static str {
+    if comm == mpi.abi.comm_world { "MPI_COMM_WORLD" } else { "a communicator" }
 }
 
 /// How loud to say what is news only once.

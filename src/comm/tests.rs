@@ -51,6 +51,29 @@ fn who_never_had_one_tries_at_the_first_call_and_once_more() {
 }
 
 #[test]
+fn what_ranks_know_of_each_other_holds_for_their_communicators_if_one_thread_calls() {
+    for ordered in [true, false] {
+        let families = Families::default();
+        let communicator = |ranks: &[c_int]| {
+            let mut new = Communicator::new((0, ranks.len()), None, None);
+            new.family = families.of(ranks.to_vec());
+            new
+        };
+        let alike = Alike { completes: true, ordered };
+        let (one, relative, other) =
+            (communicator(&[0, 1]), communicator(&[0, 1]), communicator(&[0, 2]));
+        assert!(one.meets() && !one.meets());
+        one.set_alike(alike);
+        assert_eq!(one.alike(), Some(alike));
+        assert_eq!(relative.alike(), ordered.then_some(alike));
+        assert_eq!(other.alike(), None);
+        assert!(!relative.is_met() && !other.is_met());
+        let renewed = one.renewed(None);
+        assert!(renewed.is_met() && renewed.alike() == Some(alike));
+    }
+}
+
+#[test]
 fn who_is_told_to_come_later_comes_after_as_many_calls_again() {
     let communicator = Communicator::new((0, 2), None, None);
     let mut tries = Vec::new();

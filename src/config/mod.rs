@@ -215,8 +215,22 @@ impl Config {
     /// # Errors
     /// One line that names the variable and what it may be.
     pub fn from_environment() -> Result<Self, String> {
-        settings::read(|name| std::env::var(name).ok().filter(|text| !text.is_empty()))
+        settings::read(variable)
     }
+
+    /// Whether ranks are to tell each other in MPI_Init what they are, whatever else makes no sense: calls are to be folded,
+    /// or sums exact, from the first one on.
+    pub fn is_at_once() -> bool {
+        let of = |setting| settings::read(|name| variable(name).filter(|_| name == setting));
+        let is = |setting, is: fn(&Self) -> bool| of(setting).is_ok_and(|config| is(&config));
+        is("FOLDBACK_SETUP_CALLS", |config| config.shared.setup_calls == 0)
+            || is("FOLDBACK_SUM", |config| config.shared.sum == Sum::Exact)
+    }
+}
+
+/// A variable of the environment that is not empty.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
 /// The variable by which this job asks its MPI to survive the end of a rank: Open MPI's, which its

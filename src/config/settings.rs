@@ -106,7 +106,7 @@ pub const SETTINGS: &[Setting] = &[
             (window.is_power_of_two() && (LEAST_WINDOW..=FB_MAX_WINDOW).contains(&window)).then_some(())
         }) },
     Setting { name: "FOLDBACK_SETUP_TIMEOUT", form: "seconds, at least 1", reader: EachRank, default: "60",
-        meaning: "seconds that ranks may take to answer the roll call of MPI_Init, before the job is aborted with a message: some were started without foldback",
+        meaning: "seconds that ranks may take to [meet](architecture.md#groups) when they have made a call together, before the job is aborted with a message: some were started without foldback",
         parse: Some(|config, text| seconds(&mut config.setup_timeout, text)) },
     Setting { name: "FOLDBACK_PROBE_TIMEOUT", form: "seconds, at least 1", reader: EachRank, default: "5",
         meaning: "seconds that the first frames may take to go round, before the group is left to MPI",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::stopwatch::{Stopwatch, took};
-use super::{Judged, Passed, quantized, usual_algorithm};
+use super::{After, Judged, Passed, quantized, usual_algorithm};
 use crate::bindings::FB_OP_SUM;
 use crate::call::Collective;
 use crate::codec::{SUCCESS, prepare};
@@ -19,8 +19,8 @@ use crate::wire::Algorithm;
 /// # Safety
 /// *Arguments* and *buffers* of the [program](crate::mpi).
 pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), Passed> {
-    let Judged { process, running, config, call, admitted, communicator, .. } = &judged;
-    let (mpi, context) = (&process.mpi, process.context(running));
+    let Judged { process, config, call, admitted, communicator, .. } = &judged;
+    let (mpi, context) = (&process.mpi, process.context());
     let comm = mpi.abi.handle(call.comm);
     judged.unless_revoked()?;
     let get = |when| process.communicators.group_for(&context, comm, communicator, when);
@@ -54,7 +54,7 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), Pass
         match step.way {
             Way::Mpi => {
                 let stopwatch = Stopwatch::start(Arc::clone(communicator), id, begin, call);
-                return Err(Passed::Timed(Box::new(stopwatch)));
+                return Err(Passed::Timed(Box::new(After::Stop(stopwatch))));
             }
             Way::Fold(chosen) => (route, algorithm) = (Some((id, chosen, begin)), Some(chosen)),
         }
@@ -92,11 +92,11 @@ pub(super) fn choose(
     collective: Collective,
     bytes: usize,
 ) -> (ClassId, Step) {
-    let Judged { process, running, config, communicator, .. } = judged;
+    let Judged { process, config, communicator, .. } = judged;
     let Folding { group, router, .. } = folding;
     let id = ClassId::new(collective, bytes);
     if let Some(mut sums) = router.known(id).and_then(|class| class.due()) {
-        fold_words(&process.context(running), group, FB_OP_SUM, &mut sums);
+        fold_words(&process.context(), group, FB_OP_SUM, &mut sums);
         if let Some(change) = router.agreed(id, sums)
             && communicator.rank == 0
         {

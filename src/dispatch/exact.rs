@@ -80,7 +80,7 @@ pub(super) unsafe fn sum(
 #[inline]
 pub(super) fn are_wanted(process: &Process) -> bool {
     process.config.as_ref().is_ok_and(|config| config.shared.sum == Sum::Exact)
-        && process.running().is_some()
+        && process.is_running()
 }
 
 /// The numbers of a sum: what [`sum_exactly`] takes for their type, and how they lie in memory.

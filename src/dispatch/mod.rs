@@ -3,6 +3,7 @@
 
 mod blocking;
 mod exact;
+mod meeting;
 mod nonblocking;
 mod persistent;
 mod quantized;
@@ -17,18 +18,35 @@ use crate::config::{Config, Quantize};
 use crate::engine::Job;
 use crate::group::Group;
 use crate::plan::Case;
-use crate::process::{Process, Running};
+use crate::process::Process;
 use crate::route::{Admitted, Ends, Left, Reason, admit, judge};
 use crate::stats;
 use crate::wire::Algorithm;
 
+use meeting::Meeting;
 pub use persistent::{free_persistent, start_persistent};
-pub use stopwatch::Stopwatch;
+use stopwatch::Stopwatch;
+
+/// What is to be done when the real MPI has done a call.
+pub enum After {
+    Stop(Stopwatch),
+    Meet(Meeting),
+}
+
+impl After {
+    /// The call has returned `code`.
+    pub fn done(self, code: c_int) {
+        match self {
+            Self::Stop(stopwatch) => stopwatch.stop(),
+            Self::Meet(meeting) => meeting.begin(code),
+        }
+    }
+}
 
 /// A collective, to its end if it blocks. `request` is where a non-blocking one wants its request.
 ///
 /// # Errors
-/// The call is the real MPI's; the stopwatch, if there is one, is to be stopped when that has done it.
+/// The call is the real MPI's; and what is to be done when that has done it.
 ///
 /// # Safety
 /// *Arguments* and *buffers* of the [program](crate::mpi).
@@ -37,7 +55,7 @@ pub unsafe fn collective(
     form: Form,
     call: &Call,
     request: *mut c_void,
-) -> Result<c_int, Option<Box<Stopwatch>>> {
+) -> Result<c_int, Option<Box<After>>> {
     let mut seen = Message::default();
     // SAFETY: as demanded of this function.
     let ended = unsafe {
@@ -71,7 +89,12 @@ pub unsafe fn collective(
         process.calls.count(form, call.collective, way, seen);
     }
     process.communicators.retired.reap_now_and_then();
-    result
+    match result {
+        Err(None) if form == Form::Blocking && process.communicators.alike().is_none() => {
+            Err(meeting::expected(process, call))
+        }
+        result => result,
+    }
 }
 
 /// How sums on a call's communicator are quantized.
@@ -89,7 +112,7 @@ enum Passed {
     /// To MPI, for a reason that all ranks share.
     Left(Left),
     /// It may be the faster one; to be timed.
-    Timed(Box<Stopwatch>),
+    Timed(Box<After>),
     /// The real MPI itself makes the call, to do one that was left to it and counted.
     Nested,
 }
@@ -103,7 +126,6 @@ impl<L: Into<Left>> From<L> for Passed {
 /// A call whose arguments are right, on the communicator that it was made on.
 struct Judged<'a> {
     process: &'static Process,
-    running: &'static Running,
     config: &'static Config,
     call: &'a Call,
     admitted: Admitted,
@@ -122,9 +144,8 @@ unsafe fn attempt(
     seen: &mut Message,
     quantizes: impl Fn(&Process, &Call) -> bool,
 ) -> Result<(c_int, stats::Way), Passed> {
-    let running = process.running().ok_or(Reason::Off)?;
-    if form != Form::Blocking && !running.completes {
-        return Err(Reason::Waits.into());
+    if !process.is_running() {
+        return Err(Reason::Off.into());
     }
     let config = process.config.as_ref().map_err(|_| Reason::Off)?;
     let admitted = admit(&process.mpi, config, || quantizes(process, call), form, call, seen)?;
@@ -139,7 +160,17 @@ unsafe fn attempt(
     // SAFETY: arguments and buffers of the program's.
     unsafe {
         let ends = judge(&process.mpi, call, admitted.shape(), place)?;
-        let judged = Judged { process, running, config, call, admitted, ends, communicator };
+        let Some(alike) = process.alike(&communicator) else {
+            // Ranks that are not alike count different calls, which has no consequences then.
+            if form != Form::Persistent {
+                communicator.count();
+            }
+            return Err(Reason::NotYet.into());
+        };
+        if form != Form::Blocking && !alike.completes {
+            return Err(Reason::Waits.into());
+        }
+        let judged = Judged { process, config, call, admitted, ends, communicator };
         match form {
             Form::Blocking => blocking::run(judged),
             Form::Nonblocking => Ok((nonblocking::start(judged, request)?, stats::Way::Folded)),

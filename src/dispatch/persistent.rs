@@ -20,10 +20,10 @@ pub(super) unsafe fn initialise(
     seen: Message,
     request: *mut c_void,
 ) -> Result<c_int, Reason> {
-    let Judged { process, running, call, .. } = judged;
+    let Judged { process, call, .. } = judged;
     let (mpi, communicators) = (&process.mpi, &process.communicators);
     let comm = mpi.abi.handle(call.comm);
-    let own = communicators.take_spare(&process.context(running), comm, &judged.communicator)?;
+    let own = communicators.take_spare(&process.context(), comm, &judged.communicator)?;
     let fit = match own.folding().as_mut() {
         Some(folding) => fit(judged.case(), &mut folding.group.engine.place),
         None => Err(Reason::NoGroup),

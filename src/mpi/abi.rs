@@ -46,6 +46,7 @@ pub struct Abi {
     pub request_null: Handle,
     /// `MPI_IN_PLACE`.
     pub in_place: usize,
+    pub thread_serialized: c_int,
     /// `MPI_STATUS_IGNORE` and `MPI_STATUSES_IGNORE`.
     pub status_ignore: usize,
     /// Bytes of an `MPI_Status`.
@@ -53,7 +54,6 @@ pub struct Abi {
     /// Where its `MPI_ERROR` is, an int.
     pub status_error: usize,
     /// `MPI_ANY_SOURCE`.
-    pub any_source: c_int,
     /// Bits of a handle that mean something.
     handle_mask: usize,
     /// Filled by [`Abi::learn_types`].
@@ -100,10 +100,10 @@ impl Abi {
             info_null: object(c"ompi_mpi_info_null")?,
             request_null: object(c"ompi_request_null")?,
             in_place: 1,
+            thread_serialized: 2,
             status_ignore: 0,
             status_size: 24,
             status_error: 8,
-            any_source: -1,
             handle_mask: usize::MAX,
             types: OnceLock::new(),
             ops: HandleMap::new(ops),
@@ -126,10 +126,10 @@ impl Abi {
             info_null: 0x1c00_0000,
             request_null: 0x2c00_0000,
             in_place: usize::MAX,
+            thread_serialized: 2,
             status_ignore: 1,
             status_size: 20,
             status_error: 16,
-            any_source: -2,
             handle_mask: u32::MAX as usize,
             types: OnceLock::new(),
             ops: HandleMap::new(ops),
@@ -152,10 +152,10 @@ impl Abi {
             info_null: 0x130,
             request_null: 0x180,
             in_place: 1,
+            thread_serialized: 2048,
             status_ignore: 0,
             status_size: 32,
             status_error: 8,
-            any_source: -1,
             handle_mask: usize::MAX,
             types: OnceLock::new(),
             ops: HandleMap::new(ops),

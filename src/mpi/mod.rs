@@ -15,6 +15,7 @@
 pub mod abi;
 pub mod lifetime;
 pub mod pmpi;
+mod progress;
 pub mod reduce;
 pub mod types;
 
@@ -51,6 +52,8 @@ pub struct Mpi {
     accepted: reduce::Accepted,
     /// The attribute of [`Mpi::watch`].
     keyval: OnceLock<Option<c_int>>,
+    /// A request that is never complete, see [`Mpi::progress`].
+    never: progress::Never,
 }
 
 /// Size in bytes of a datatype; `None` if the MPI refuses it. Not MPI_Type_size, by which one beyond the largest
@@ -81,6 +84,7 @@ impl Mpi {
             alone: Mutex::new(()),
             accepted: reduce::Accepted::default(),
             keyval: OnceLock::new(),
+            never: progress::Never::default(),
         })
     }
 
@@ -121,6 +125,14 @@ impl Mpi {
         // SAFETY: may be called at any time; one int is written.
         unsafe { (self.pmpi.initialized)(&raw mut flag) };
         flag != 0
+    }
+
+    /// Whether one thread alone calls MPI, as the program has promised (MPI-4.1 section 11.6.2).
+    pub fn is_of_one_thread(&self) -> bool {
+        let mut level = self.abi.thread_serialized;
+        // SAFETY: MPI is initialised; one int is written.
+        let code = unsafe { (self.pmpi.query_thread)(&raw mut level) };
+        code == 0 && level < self.abi.thread_serialized
     }
 
     /// This process's rank in `comm`.
@@ -184,14 +196,6 @@ impl Mpi {
         (code == 0 && !there.contains(&UNDEFINED)).then_some(there)
     }
 
-    /// A communicator of all ranks that nobody else knows, on which probing finds nothing.
-    /// Collective, and without a bound on the time.
-    ///
-    /// Not one of this process alone: MPICH does not progress the network when it probes there.
-    pub fn private_world(&self) -> Option<Handle> {
-        self.duplicate(self.abi.comm_world)
-    }
-
     /// Whether the MPI refuses collectives other than reductions whose buffers are one.
     pub fn refuses_aliases(&self) -> bool {
         *self.refuses_aliases.get_or_init(|| {
@@ -232,22 +236,6 @@ impl Mpi {
         // SAFETY: one handle is written, of 4 or 8 bytes.
         let code = unsafe { (self.pmpi.comm_dup)(comm, &raw mut copy) };
         (code == 0).then_some(copy as Handle)
-    }
-
-    /// Lets the MPI make progress: messages posted earlier go on while we wait for something else.
-    /// `nothing` is a communicator without messages; a probe that finds one need not progress.
-    pub fn progress(&self, nothing: Handle) {
-        let mut flag: c_int = 0;
-        // SAFETY: a live communicator; one int is written, the status is ignored.
-        unsafe {
-            (self.pmpi.iprobe)(
-                self.abi.any_source,
-                0,
-                nothing,
-                &raw mut flag,
-                self.abi.status_ignore as *mut c_void,
-            );
-        }
     }
 
     /// The value that an info object has for a key, of up to 255 bytes; `None`: it has none.

@@ -69,7 +69,6 @@ pmpi! {
     testall = c"PMPI_Testall"(c_int, Out, *mut c_int, MutBuf);
     testany = c"PMPI_Testany"(c_int, Out, *mut c_int, *mut c_int, MutBuf);
     testsome = c"PMPI_Testsome"(c_int, Out, *mut c_int, *mut c_int, MutBuf);
-    iprobe = c"PMPI_Iprobe"(c_int, c_int, Handle, *mut c_int, *mut c_void);
     comm_rank = c"PMPI_Comm_rank"(Handle, *mut c_int);
     comm_size = c"PMPI_Comm_size"(Handle, *mut c_int);
     comm_remote_size = c"PMPI_Comm_remote_size"(Handle, *mut c_int);
@@ -100,6 +99,7 @@ pmpi! {
     request_free = c"PMPI_Request_free"(Out);
     request_get_status = c"PMPI_Request_get_status"(Handle, *mut c_int, *mut c_void);
     initialized = c"PMPI_Initialized"(*mut c_int);
+    query_thread = c"PMPI_Query_thread"(*mut c_int);
     pack = c"PMPI_Pack"(Buf, c_int, Handle, MutBuf, c_int, *mut c_int, Handle);
     unpack = c"PMPI_Unpack"(Buf, c_int, *mut c_int, MutBuf, c_int, Handle, Handle);
     get_library_version = c"PMPI_Get_library_version"(*mut c_char, *mut c_int);

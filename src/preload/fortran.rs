@@ -164,6 +164,15 @@ pub unsafe fn store(ierror: IntegerOut, code: c_int) {
     }
 }
 
+/// What a function has returned, if the program wants to know; else the MPI has ended the job where it failed.
+///
+/// # Safety
+/// *Arguments* of the [program](crate::mpi); the function has returned.
+pub unsafe fn stored(ierror: IntegerOut) -> c_int {
+    // SAFETY: an argument of the program's, which the function has written, or null.
+    unsafe { ierror.as_ref() }.copied().unwrap_or(0)
+}
+
 /// Ends the program, which could not have been linked.
 pub fn no_function(name: &str) -> ! {
     log::error!("the MPI of this program has no {name}");

@@ -17,7 +17,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
 
 use crate::call::{Call, Form};
-use crate::dispatch::{self, Stopwatch};
+use crate::dispatch::{self, After};
 use crate::guard;
 use crate::mpi::pmpi::Pmpi;
 use crate::process;
@@ -44,8 +44,7 @@ fn real() -> &'static Pmpi {
     }
 }
 
-/// Folds a collective; `Err` if it is the real MPI's, perhaps to be timed: [`over`] wants to hear of
-/// its end.
+/// Folds a collective; `Err` if it is the real MPI's: [`over`] wants to hear of its end.
 ///
 /// # Safety
 /// *Arguments* and *buffers* of the [program](crate::mpi).
@@ -64,12 +63,12 @@ unsafe fn fold(form: Form, call: &Call, request: *mut c_void) -> Result<c_int, P
 }
 
 /// A call that is the real MPI's.
-type Passed = Option<Box<Stopwatch>>;
+type Passed = Option<Box<After>>;
 
-/// The real MPI has done it.
+/// The real MPI has done it, and returned `code`.
 #[inline]
-fn over(passed: Passed) {
-    if let Some(stopwatch) = passed {
-        guard::shielded_or_abort(|| stopwatch.stop());
+fn over(passed: Passed, code: c_int) {
+    if let Some(after) = passed {
+        guard::shielded_or_abort(|| after.done(code));
     }
 }

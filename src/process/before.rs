@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::Collective;
 use crate::mpi::pmpi;
-use crate::setup::NoGroup;
 
 /// Functions that complete requests, or start and free persistent ones.
 const COMPLETING: &[&str] = &[
@@ -62,28 +61,24 @@ impl Before {
         self.completing.is_empty()
     }
 
-    /// Returns all ranks' findings as they are, if the same collectives come to foldback on all.
-    ///
-    /// # Errors
-    /// Ranks would disagree on which calls are folded.
-    pub(super) fn agree(all: Vec<Self>) -> Result<Vec<Self>, NoGroup> {
-        let what = "set of libraries before foldback";
-        match all.iter().position(|one| !one.takes_as(&all[0])) {
-            Some(rank) => Err(NoGroup::Differs { rank, what }),
-            None => Ok(all),
-        }
+    /// Whether the same collectives come to foldback as on another rank.
+    pub(super) fn takes_as(&self, other: &Self) -> bool {
+        self.functions()[0] == other.functions()[0]
     }
 
-    /// Whether the same collectives come to foldback as on another rank.
-    fn takes_as(&self, other: &Self) -> bool {
-        let functions = |one: &Self| {
-            one.collectives.iter().map(|taken| taken.function.clone()).collect::<Vec<_>>()
-        };
-        functions(self) == functions(other)
+    /// The names of both kinds.
+    pub(super) fn functions(&self) -> [Vec<&str>; 2] {
+        [&self.collectives, &self.completing]
+            .map(|kind| kind.iter().map(|taken| taken.function.as_str()).collect())
+    }
+
+    /// Says to the log what this is about.
+    pub(super) fn tell(&self) {
+        self.lines().iter().for_each(|line| log::warn!("{line}"));
     }
 
     /// The lines for the log.
-    pub(super) fn lines(&self) -> Vec<String> {
+    fn lines(&self) -> Vec<String> {
         let line = |taken: &[Taken], so: &str| {
             let first = taken.first()?;
             let more = match taken.len() {

@@ -1,25 +1,13 @@
-//! The beginning of MPI: the ranks find out whether they may fold.
+//! The beginning of MPI. Nothing is sent there, but where the program is to fold from its first call on.
 
 use std::sync::atomic::Ordering;
 
-use log::Level;
-use serde::{Deserialize, Serialize};
-
-use super::before::Before;
-use super::{Process, Running};
-use crate::comm::Communicator;
+use super::Process;
+use super::meet::Here;
 use crate::config::{Config, settings};
 use crate::logging;
 use crate::mpi::pmpi::Handle;
-use crate::route::Reason;
-use crate::setup::{NoGroup, hosts, roll_call};
-
-/// What a rank tells the others in the roll call.
-#[derive(Serialize, Deserialize)]
-struct Here {
-    before: Before,
-    host: String,
-}
+use crate::setup::{NoGroup, note_user, roll_call};
 
 impl Process {
     /// The real MPI has just been initialised. Collective.
@@ -29,6 +17,7 @@ impl Process {
             return;
         }
         self.mpi.abi.learn_types();
+        note_user();
         let world = self.mpi.abi.comm_world;
         let rank = self.mpi.rank(world);
         logging::set_rank(rank);
@@ -36,66 +25,72 @@ impl Process {
             let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
             settings::unknown(names).iter().for_each(|line| log::warn!("{line}"));
         }
-        let here = Here { before: Before::here(), host: hosts::host_id() };
-        let answers = roll_call(&self.mpi, world, &self.config, here);
-        let answers = answers.map(|all| all.into_iter().map(|one| (one.before, one.host)).unzip());
-        let agreed =
-            answers.and_then(|(before, hosts): (_, Vec<_>)| Ok((Before::agree(before)?, hosts)));
-        let (before, hosts) = match agreed {
-            Ok(agreed) => agreed,
-            Err(why) => {
-                let is_known_to_all = !matches!(why, NoGroup::Untold(_));
-                if rank == 0 || !is_known_to_all {
-                    log::warn!("everything is passed through: {why}");
-                }
-                if is_known_to_all {
-                    self.report_at_end(Some(why));
-                }
-                return;
-            }
-        };
-        if before.iter().position(|one| *one != Before::default()) == Some(rank) {
-            before[rank].lines().iter().for_each(|line| log::warn!("{line}"));
-        }
-        let completes = before.iter().all(Before::completes);
-        let (Some(nothing), Some(_)) = (self.mpi.private_world(), self.mpi.private_self()) else {
-            log::warn!("everything is passed through: no communicators of our own");
+        if self.mpi.private_self().is_none() {
+            log::warn!("everything is passed through: no communicator of our own");
             return;
-        };
-        let _ = self.running.set(Running { nothing, completes });
-        self.read_profile(rank);
-        let no_group = NoGroup::of_hosts(&hosts);
-        match &no_group {
-            Some(why) => {
-                if rank == 0 {
-                    let level = if why.is_usual() { Level::Info } else { Level::Warn };
-                    log::log!(level, "MPI_COMM_WORLD is left to MPI: {why}");
-                }
-                let place = (rank, hosts.len());
-                let communicator = Communicator::new(place, Some(Reason::NoGroup), None);
-                self.communicators.add(world, communicator);
+        }
+        self.report_at_end();
+        if Config::is_at_once()
+            && let Err(why) = self.meet_at_once(world)
+        {
+            return self.leave(rank, &why, true);
+        }
+        if rank == 0 {
+            self.before().tell();
+            if let Err(why) = &self.config {
+                self.leave(rank, &NoGroup::Settings(format!("rank 0: {why}")), true);
             }
-            None => self.fold_at_once(world, nothing),
         }
-        self.report_at_end(no_group);
-    }
-
-    /// Makes the group of MPI_COMM_WORLD now, if it is not to wait for calls. Collective.
-    fn fold_at_once(&self, world: Handle, nothing: Handle) {
-        let setup_calls = Config::or_default(&self.config).shared.setup_calls;
-        if let (0, Some(communicator)) = (setup_calls, self.communicator(world)) {
-            let context = self.context_with(nothing);
-            let get = |when| self.communicators.group_for(&context, world, &communicator, when);
-            // If there is none, that has been told.
-            drop(communicator.folding_or(setup_calls, get));
+        self.is_running.store(true, Ordering::Relaxed);
+        self.read_profile(rank);
+        if self.mpi.size(world) == 1 {
+            self.is_alone();
+        } else if Config::or_default(&self.config).shared.setup_calls == 0 {
+            self.fold_at_once(world);
         }
     }
 
-    /// Has the job reported when MPI ends; `no_group`: why there will be none.
-    fn report_at_end(&self, no_group: Option<NoGroup>) {
-        if let Some(why) = no_group {
-            self.communicators.set_no_group(&why);
+    /// Has all ranks tell each other now what they are, not when they meet. Collective.
+    fn meet_at_once(&self, world: Handle) -> Result<(), NoGroup> {
+        let answers = roll_call(&self.mpi, world, &self.config, self.here(), self.patience());
+        if !matches!(answers, Err(NoGroup::Untold(_))) {
+            self.communicators.set_all_are_here();
         }
+        self.communicators.set_alike(Here::agree(&answers?)?);
+        Ok(())
+    }
+
+    /// Ranks that are not alike, or could not tell each other, leave everything to the real MPI. `rank` is this one's among
+    /// them; `are_all`: there are no others.
+    pub(super) fn leave(&self, rank: usize, why: &NoGroup, are_all: bool) {
+        let is_known_to_all = !matches!(why, NoGroup::Untold(_));
+        let is_news = !self.is_left.swap(true, Ordering::Relaxed);
+        if is_news && (rank == 0 || !is_known_to_all) {
+            log::warn!("everything is passed through: {why}");
+        }
+        if are_all {
+            self.communicators.set_no_group(why);
+        }
+    }
+
+    /// The job has one rank.
+    fn is_alone(&self) {
+        let world = self.mpi.abi.comm_world;
+        self.communicators.tell_no_group(&self.mpi, world, &NoGroup::one_rank());
+        self.communicators.set_all_are_here();
+    }
+
+    /// Makes the group of MPI_COMM_WORLD now. Collective.
+    fn fold_at_once(&self, world: Handle) {
+        let Some(communicator) = self.communicator(world) else { return };
+        let context = self.context();
+        let get = |when| self.communicators.group_for(&context, world, &communicator, when);
+        // If there is none, that has been told.
+        drop(communicator.folding_or(0, get));
+    }
+
+    /// Has the job reported when MPI ends.
+    fn report_at_end(&self) {
         if self.mpi.watch(self.mpi.abi.comm_self, super::ended).is_none() {
             log::warn!("the end of the job will go unnoticed: no attribute on MPI_COMM_SELF");
         }

@@ -9,21 +9,42 @@ use crate::mpi::abi::Family;
 use crate::route::RouteLine;
 use crate::setup::exchange::exchange;
 use crate::stats::{Job, RankReport};
+use crate::threads;
+
+/// The process ends.
+extern "C" fn close_agent() {
+    if let Some(process) = super::get() {
+        process.agent.close();
+    }
+}
 
 impl Process {
     /// The real MPI is about to be finalised: reports, and leaves nothing behind. Collective.
     pub fn finishing(&self) {
-        let routes = self.routes();
+        let report = RankReport {
+            calls: self.calls.lines(),
+            routes: self.routes(),
+            host: None,
+            no_group: self.communicators.no_group(),
+        };
+        if self.communicators.all_are_here() {
+            self.take_leave(report);
+        } else {
+            // Some ranks may be without foldback, and would not answer. Groups of the others end with their processes.
+            if self.mpi.rank(self.mpi.abi.comm_world) == 0 {
+                self.write_stats(&[report]);
+            }
+            threads::at_exit(close_agent);
+        }
+        self.mpi.end_progress();
+    }
+
+    /// Ends all groups, and has rank 0 report of all ranks. Collective.
+    fn take_leave(&self, mut report: RankReport) {
         let groups = self.communicators.drain();
         let retired = &self.communicators.retired;
         // Nobody leaves before all are here: a peer may still have to ask us for something. While
         // we wait, the kernel answers.
-        let mut report = RankReport {
-            calls: self.calls.lines(),
-            routes,
-            host: None,
-            no_group: self.communicators.no_group(),
-        };
         let world = self.mpi.abi.comm_world;
         let mut parting = || retired.reap(false);
         let here = exchange(&self.mpi, world, &(), None, &mut parting).is_ok();
@@ -61,7 +82,8 @@ impl Process {
         if config.stats.is_none() && config.report == Report::Off {
             return;
         }
-        let job = Job::new(&self.mpi.abi.version, reports);
+        let ranks = self.mpi.size(self.mpi.abi.comm_world);
+        let job = Job::new(&self.mpi.abi.version, ranks, reports);
         if let Some(path) = &config.stats {
             let written = match serde_json::to_string_pretty(&job) {
                 Ok(text) if path == "-" => writeln!(std::io::stdout(), "{text}"),

@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use serde::Serialize;
 
 use super::Process;
+use crate::comm::Communicator;
 use crate::config::Quantize;
 use crate::mpi::pmpi::Handle;
 
@@ -13,7 +14,7 @@ const KEY: &CStr = c"foldback_quantize";
 
 /// What a rank asks for.
 #[derive(Serialize)]
-enum Wish<'a> {
+pub(super) enum Wish<'a> {
     /// To leave things as they are.
     Nothing,
     /// What the environment has.
@@ -28,9 +29,14 @@ impl<'a> Wish<'a> {
         Quantize::read(text).map_or(Self::Nonsense(text), Self::This)
     }
 
+    /// What a hint asks for.
+    pub(super) fn of_hint(text: Option<&'a str>) -> Self {
+        text.map_or(Self::Nothing, Self::of)
+    }
+
     /// A word that is the bits that all ranks have in common of theirs just where all ask for the same: a hash, and its
     /// complement. (FNV-1a, 32 bits.)
-    fn word(&self) -> u64 {
+    pub(super) fn word(&self) -> u64 {
         let text = serde_json::to_vec(self).unwrap_or_default();
         let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
         let hash = text.iter().fold(0x811c_9dc5, step);
@@ -41,15 +47,38 @@ impl<'a> Wish<'a> {
 impl Process {
     /// MPI has given `comm` these hints. Collective, as giving them is.
     pub fn hinted(&self, comm: Handle, info: Handle) {
+        if !self.is_running() {
+            return;
+        }
         let text = self.mpi.info(info, KEY);
-        let wish = text.as_deref().map_or(Wish::Nothing, Wish::of);
-        self.tell(comm, self.agree(comm, &wish));
+        let known = self.communicator(self.mpi.abi.handle(comm));
+        let Some(communicator) = known.filter(|known| known.accepted().is_ok()) else { return };
+        if self.alike(&communicator).is_none() {
+            // Ranks without foldback would not answer. The others agree when they meet.
+            if text.is_some() {
+                communicator.quantizing().asked = text;
+            }
+            return;
+        }
+        self.tell(comm, self.agree(comm, &communicator, &Wish::of_hint(text.as_deref())));
     }
 
     /// Has sums on `comm` quantized as `how` says, or as the environment does. Collective. Returns whether all ranks ask
     /// for that.
     pub fn set_quantize(&self, comm: Handle, how: Option<&str>) -> bool {
-        self.tell(comm, self.agree(comm, &how.map_or(Wish::Usual, Wish::of)))
+        let known =
+            self.is_running().then(|| self.communicator(self.mpi.abi.handle(comm))).flatten();
+        // On those that are MPI's there is nothing to quantize, and nobody to agree with.
+        let Some(communicator) = known.filter(|known| known.accepted().is_ok()) else {
+            return false;
+        };
+        if self.alike(&communicator).is_none() {
+            self.meet_within(self.mpi.abi.handle(comm), &communicator, None);
+        }
+        if communicator.accepted().is_err() {
+            return false;
+        }
+        self.tell(comm, self.agree(comm, &communicator, &how.map_or(Wish::Usual, Wish::of)))
     }
 
     /// Forgets what quantized sums on `comm` have left out, on this rank.
@@ -59,20 +88,29 @@ impl Process {
         }
     }
 
-    /// Does what all ranks ask for.
+    /// Does what all ranks ask for. Collective.
     ///
     /// # Errors
     /// Why nothing is done, alike on all ranks, to be said behind the key; nothing, if there is nothing to tell.
-    fn agree(&self, comm: Handle, wish: &Wish<'_>) -> Result<(), Option<String>> {
-        self.running().ok_or(None)?;
-        let comm = self.mpi.abi.handle(comm);
-        let communicator = self.communicator(comm).ok_or(None)?;
-        // On those that are MPI's there is nothing to quantize, and nobody to agree with.
-        communicator.accepted().map_err(|_| None)?;
-        let word = wish.word();
-        let agreed = self.mpi.bits_of_all(comm, word).ok_or(None)?;
+    fn agree(
+        &self,
+        comm: Handle,
+        communicator: &Communicator,
+        wish: &Wish<'_>,
+    ) -> Result<(), Option<String>> {
+        let common = self.mpi.bits_of_all(self.mpi.abi.handle(comm), wish.word()).ok_or(None)?;
+        self.agree_on(communicator, wish, common)
+    }
+
+    /// The same, where all ranks have `common` bits in the words of what they ask for.
+    pub(super) fn agree_on(
+        &self,
+        communicator: &Communicator,
+        wish: &Wish<'_>,
+        common: u64,
+    ) -> Result<(), Option<String>> {
         let own = match wish {
-            _ if agreed != word => {
+            _ if common != wish.word() => {
                 return Err(Some(": ranks do not ask for the same, so nothing changes".into()));
             }
             Wish::Nothing => return Ok(()),
@@ -80,12 +118,12 @@ impl Process {
             Wish::Usual => None,
             Wish::This(quantize) => Some(*quantize),
         };
-        self.communicators.set_quantize(&communicator, own);
+        self.communicators.set_quantize(communicator, own);
         Ok(())
     }
 
     /// Tells of an error once, for all ranks of `comm`. Returns whether there is none.
-    fn tell(&self, comm: Handle, outcome: Result<(), Option<String>>) -> bool {
+    pub(super) fn tell(&self, comm: Handle, outcome: Result<(), Option<String>>) -> bool {
         if let Err(Some(why)) = &outcome
             && self.mpi.rank(comm) == 0
         {

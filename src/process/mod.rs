@@ -4,10 +4,13 @@ mod before;
 mod begin;
 mod end;
 mod hints;
+mod meet;
 mod profile;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+
+use before::Before;
 
 use crate::comm::{Communicator, Communicators};
 use crate::config::{Config, fault_tolerance};
@@ -37,16 +40,11 @@ pub struct Process {
     sockets: SocketPool,
     keepers: Keepers,
     is_started: AtomicBool,
-    /// Set when MPI has started, and all ranks are set alike: without it, nothing is folded.
-    running: OnceLock<Running>,
-}
-
-/// What there is between MPI_Init and MPI_Finalize.
-pub struct Running {
-    /// A communicator without messages, to drive progress on.
-    nothing: Handle,
-    /// Whether folded requests can be completed, on all ranks.
-    pub completes: bool,
+    /// It is known here why everything is left to the real MPI.
+    is_left: AtomicBool,
+    before: OnceLock<Before>,
+    /// Set when MPI has started, unless ranks are known then not to be alike: without it, nothing is folded.
+    is_running: AtomicBool,
 }
 
 static PROCESS: OnceLock<Option<Process>> = OnceLock::new();
@@ -91,7 +89,9 @@ impl Process {
                 sockets: SocketPool::default(),
                 keepers: Keepers::default(),
                 is_started: AtomicBool::new(false),
-                running: OnceLock::new(),
+                is_left: AtomicBool::new(false),
+                before: OnceLock::new(),
+                is_running: AtomicBool::new(false),
             }),
             Err(reason) => {
                 log::warn!("everything is passed through: {reason}");
@@ -100,22 +100,22 @@ impl Process {
         }
     }
 
-    /// What there is since MPI_Init; `None` before, and where everything is passed through.
+    /// The libraries before foldback in this process.
+    fn before(&self) -> &Before {
+        self.before.get_or_init(Before::here)
+    }
+
+    /// Whether MPI has started, and not everything is passed through.
     #[inline]
-    pub fn running(&self) -> Option<&Running> {
-        self.running.get()
+    pub fn is_running(&self) -> bool {
+        self.is_running.load(Ordering::Relaxed)
     }
 
     /// What a group needs of this process.
     #[inline]
-    pub fn context(&self, running: &Running) -> Context<'_> {
-        self.context_with(running.nothing)
-    }
-
-    #[inline]
-    fn context_with(&self, nothing: Handle) -> Context<'_> {
+    pub fn context(&self) -> Context<'_> {
         let Self { mpi, config, agent, sockets, keepers, .. } = self;
-        Context { mpi, config, agent, sockets, keepers, nothing }
+        Context { mpi, config, agent, sockets, keepers }
     }
 
     /// The communicator of a handle; `None`: it cannot be followed.
@@ -130,8 +130,8 @@ impl Process {
         world.is_some_and(|world| world.folding().is_some())
     }
 
-    /// A wait that begins now; `None` where nothing is [running](Self::running).
+    /// A wait that begins now; `None` where nothing [runs](Self::is_running).
     pub fn waiter(&self) -> Option<Waiter<'_>> {
-        self.running.get().map(|running| Waiter::new(&self.mpi, running.nothing))
+        self.is_running().then(|| Waiter::new(&self.mpi))
     }
 }

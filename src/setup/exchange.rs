@@ -57,6 +57,25 @@ pub fn exchange<T: Serialize + DeserializeOwned>(
     }
 }
 
+/// Gathers a few words of every rank of `comm`, in rank order: as [`exchange`], and cheaper.
+///
+/// # Errors
+/// [`Failure::Silence`] or [`Failure::Mpi`].
+pub fn words<const N: usize>(
+    mpi: &Mpi,
+    comm: Handle,
+    mine: [u64; N],
+    patience: Option<Duration>,
+) -> Result<Vec<[u64; N]>, Failure> {
+    let mine: Vec<u8> = mine.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let all = gather(mpi, comm, mine, patience, &mut || ())?;
+    let read = |bytes: Vec<u8>| {
+        let (words, _) = bytes.as_chunks();
+        std::array::from_fn(|at| words.get(at).copied().map_or(0, u64::from_ne_bytes))
+    };
+    Ok(all.into_iter().map(read).collect())
+}
+
 /// What the first messages of all ranks say.
 #[derive(Debug, PartialEq, Eq)]
 enum Heard<'a> {

@@ -137,7 +137,7 @@ pub fn listen(context: &Context<'_>, wire: &mut GroupWire) -> bool {
     const FOR_ANY: Duration = Duration::from_millis(20);
     const FOR_ALL: Duration = Duration::from_secs(1);
     let begin = Instant::now();
-    let mut waiter = Waiter::new(context.mpi, context.nothing);
+    let mut waiter = Waiter::new(context.mpi);
     let mut greeting = Greeting::default();
     while !wire.overheard_all() {
         let patience = if wire.cells.overheard() == 0 { FOR_ANY } else { FOR_ALL };
@@ -171,7 +171,7 @@ pub fn try_out(
             port,
         })
     };
-    let mut waiter = Waiter::new(context.mpi, context.nothing);
+    let mut waiter = Waiter::new(context.mpi);
     let mut greeting = Greeting::default();
     while wire.fabric.has_programs() && !wire.heard_all() {
         if begin.elapsed() > patience {

@@ -45,7 +45,7 @@ use hello::{Hello, agree, elsewhere};
 use member::{Greeting, go_to_work, listen, try_out};
 use offer::{Offer, no_programs};
 
-pub use roll_call::roll_call;
+pub use roll_call::{compare, note_user, roll_call};
 pub use trouble::NoGroup;
 use trouble::Trouble;
 
@@ -63,8 +63,6 @@ pub struct Context<'a> {
     pub agent: &'a AgentAccess,
     pub sockets: &'a SocketPool,
     pub keepers: &'a Keepers,
-    /// A communicator without messages.
-    pub nothing: Handle,
 }
 
 impl Context<'_> {

@@ -1,13 +1,18 @@
-//! The roll call, when MPI starts: every rank says which foldback it has, and how that is set. A rank goes by its settings
-//! before it asks the others. So ranks that are not set alike leave everything to the real MPI.
+//! The roll call: every rank says which foldback it has, and how that is set. Ranks that are not set alike leave
+//! everything to the real MPI.
+//!
+//! The ranks of a communicator [compare] themselves when all have just made the same call on it, and none could complete
+//! that before all had begun it. So those that have foldback come at one time, and silence tells that some have not.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use nix::unistd::{Uid, geteuid};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::exchange::{Failure, exchange};
+use super::exchange::{Failure, exchange, words};
+use super::hosts;
 use super::trouble::NoGroup;
 use crate::agent::Versions;
 use crate::config::{Config, Given, settings};
@@ -46,7 +51,52 @@ impl<T> Answer<T> {
     }
 }
 
-/// Makes sure that every rank of `comm` has foldback; ends the job if some do not answer in time. Returns what each rank
+/// MPI has started.
+pub fn note_user() {
+    USER.get_or_init(geteuid);
+}
+
+/// What ranks find that compare themselves: the same on all.
+pub struct Compared {
+    /// All would answer the roll call alike.
+    pub alike: bool,
+    /// Why there is no group of ranks that are on these hosts, if that is so.
+    pub no_group: Option<NoGroup>,
+    /// What each rank says besides.
+    pub words: Vec<[u64; 2]>,
+}
+
+/// Makes sure that every rank of `comm` has foldback, as [`roll_call`] does, in a few words.
+///
+/// # Errors
+/// What MPI says.
+pub fn compare<T: Serialize>(
+    mpi: &Mpi,
+    comm: Handle,
+    config: &Result<Config, String>,
+    more: T,
+    [one, other]: [u64; 2],
+    patience: Option<Duration>,
+) -> Result<Compared, NoGroup> {
+    let (answer, host) = (hash(&Answer::new(config, more)), hash(&hosts::host_id()));
+    let all = words(mpi, comm, [answer, host, one, other], patience);
+    let all = heard(mpi, comm, patience, all)?;
+    let names: Vec<_> = all.iter().map(|[_, host, ..]| host.to_string()).collect();
+    Ok(Compared {
+        alike: all.iter().all(|[its, ..]| *its == answer),
+        no_group: NoGroup::of_hosts(&names),
+        words: all.into_iter().map(|[_, _, one, other]| [one, other]).collect(),
+    })
+}
+
+/// FNV-1a, 64 bits, of what is told.
+fn hash(answer: &impl Serialize) -> u64 {
+    let text = serde_json::to_vec(answer).unwrap_or_default();
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    text.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// Makes sure that every rank of `comm` has foldback; ends the job if some do not answer within `patience`. Returns what each rank
 /// says besides.
 ///
 /// # Errors
@@ -56,24 +106,32 @@ pub fn roll_call<T: Serialize + DeserializeOwned>(
     comm: Handle,
     config: &Result<Config, String>,
     more: T,
+    patience: Option<Duration>,
 ) -> Result<Vec<T>, NoGroup> {
-    USER.get_or_init(geteuid);
-    let patience = Config::or_default(config).setup_timeout;
-    match exchange(mpi, comm, &Answer::new(config, more), Some(patience), &mut || ()) {
-        Ok(answers) => {
-            agree(&answers)?;
-            Ok(answers.into_iter().map(|answer| answer.more).collect())
-        }
-        Err(Failure::Silence) => {
-            log::error!(
-                "some ranks did not answer within {} s. Is LD_PRELOAD exported to every host? \
-                 (mpirun -x LD_PRELOAD, mpiexec -genv, or `foldback run`) Or is FOLDBACK=off on some ranks only?",
-                patience.as_secs()
-            );
-            mpi.abort(comm)
-        }
-        Err(failure) => Err(NoGroup::Untold(failure)),
+    let answer = Answer::new(config, more);
+    let answers = exchange(mpi, comm, &answer, patience, &mut || ());
+    let answers = heard(mpi, comm, patience, answers)?;
+    agree(&answers)?;
+    Ok(answers.into_iter().map(|answer| answer.more).collect())
+}
+
+/// What all ranks say; ends the job if some do not.
+fn heard<T>(
+    mpi: &Mpi,
+    comm: Handle,
+    patience: Option<Duration>,
+    answers: Result<T, Failure>,
+) -> Result<T, NoGroup> {
+    if answers.as_ref().is_err_and(|failure| *failure == Failure::Silence) {
+        log::error!(
+            "some ranks did not answer within {} s. Is LD_PRELOAD exported to every host? \
+             (mpirun -x LD_PRELOAD, mpiexec -genv, or `foldback run`) Or is FOLDBACK=off, FOLDBACK_SETUP_CALLS=0 or \
+             FOLDBACK_SUM=exact on some ranks only?",
+            patience.unwrap_or_default().as_secs()
+        );
+        mpi.abort(comm)
     }
+    answers.map_err(NoGroup::Untold)
 }
 
 /// All ranks conclude the same from all answers: they may fold, or why not.

@@ -50,13 +50,18 @@ pub enum NoGroup {
 
 impl NoGroup {
     /// Why there is no group of ranks that are on these hosts, if that is so already.
-    pub fn of_hosts(hosts: &[String]) -> Option<Self> {
+    pub(super) fn of_hosts(hosts: &[String]) -> Option<Self> {
         Self::of_layout(&Layout::new(hosts.iter().map(String::as_str)))
+    }
+
+    /// The job has one rank.
+    pub fn one_rank() -> Self {
+        Self::OneRank(announced(|name| std::env::var(name).ok()))
     }
 
     pub(super) fn of_layout(layout: &Layout) -> Option<Self> {
         if layout.ranks() == 1 {
-            return Some(Self::OneRank(announced(|name| std::env::var(name).ok())));
+            return Some(Self::one_rank());
         }
         match layout.hosts.len() {
             0 | 1 => Some(Self::OneHost),

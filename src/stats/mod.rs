@@ -30,6 +30,8 @@ pub struct Job {
     /// What the MPI calls itself.
     pub(crate) mpi: String,
     pub(crate) ranks: usize,
+    /// How many ranks have told what they know: all, or rank 0 alone.
+    pub(crate) reports: usize,
     /// Why MPI_COMM_WORLD has no group, if it has none.
     pub(crate) no_group: Option<String>,
     /// Calls, by kind and way.
@@ -41,8 +43,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Of what the ranks report, in their order.
-    pub(crate) fn new(mpi: &str, reports: &[RankReport]) -> Self {
+    /// Of what all `ranks`, or rank 0, report, in their order.
+    pub(crate) fn new(mpi: &str, ranks: usize, reports: &[RankReport]) -> Self {
         let mut collectives: Vec<CallLine> = Vec::new();
         let mut hosts: Vec<HostLine> = Vec::new();
         for report in reports {
@@ -78,7 +80,8 @@ impl Job {
         Self {
             foldback: env!("CARGO_PKG_VERSION").into(),
             mpi: mpi.into(),
-            ranks: reports.len(),
+            ranks,
+            reports: reports.len(),
             no_group: reports.iter().find_map(|report| report.no_group.clone()),
             collectives,
             routes: reports.iter().flat_map(|report| report.routes.clone()).collect(),
@@ -110,7 +113,7 @@ mod tests {
             kernel: named(&fb_counters { frames_in: 3, ..Default::default() }),
         };
         let report = RankReport { calls: calls.lines(), host: Some(host), ..Default::default() };
-        let job = serde_json::to_value(Job::new("Some MPI", &[report.clone(), report])).unwrap();
+        let job = serde_json::to_value(Job::new("Some MPI", 2, &[report.clone(), report])).unwrap();
         assert_eq!(job["ranks"], 2);
         assert_eq!(job["collectives"][0]["collective"], "Bcast");
         assert_eq!(job["collectives"][0]["route"], "fold");

@@ -20,6 +20,9 @@ impl Job {
         }
         let mut line =
             format!("foldback: folded {} of {} collective calls", grouped(folded), grouped(all));
+        if self.reports < self.ranks {
+            let _ = write!(line, " of rank 0");
+        }
         if self.hosts.len() > 1 {
             let _ = write!(line, " on {} hosts", self.hosts.len());
         }
@@ -225,7 +228,7 @@ mod tests {
     }
 
     fn job(collectives: Vec<CallLine>) -> Job {
-        Job { collectives, ..Job::new("Some MPI", &[]) }
+        Job { collectives, ..Job::new("Some MPI", 0, &[]) }
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub enum Mpi {
 }
 
 impl Mpi {
+    pub const EVERY: [Self; 6] =
+        [Self::Open, Self::Open5, Self::Mpich, Self::Mpich5, Self::Mpich5Abi, Self::Intel];
+
     /// The name that the lab has for it.
     pub fn name(self) -> &'static str {
         match self {

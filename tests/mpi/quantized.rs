@@ -162,8 +162,7 @@ fn nonsense_is_told_in_a_line() {
 #[test]
 fn hints_are_for_one_communicator() {
     let _turn = turn();
-    let all = [Mpi::Open, Mpi::Open5, Mpi::Mpich, Mpi::Mpich5, Mpi::Mpich5Abi, Mpi::Intel];
-    for mpi in all.into_iter().filter(|mpi| mpi.installed()) {
+    for mpi in Mpi::EVERY.into_iter().filter(|mpi| mpi.installed()) {
         let outcome = Job::new(mpi, 3).env("FOLDBACK_LOG", "warn").run("hints", &[]);
         outcome.assert_prints("hints: all ok");
         let told = |line: &str| outcome.stderr.matches(line).count();

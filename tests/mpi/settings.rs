@@ -4,12 +4,16 @@ use std::path::Path;
 
 use crate::harness::{Job, Mpi, Outcome, program, turn};
 
-/// A job in which the second host alone has a variable.
-fn of_one_rank(mpi: Mpi, name: &str, value: &str) -> Outcome {
-    let script = "[ \"$(hostname)\" = h1 ] && export \"$0\"; exec \"$@\"";
+/// On the second host alone, a program runs with a variable.
+const ON_ONE: &str = "[ \"$(hostname)\" = h1 ] && export \"$0\"; exec \"$@\"";
+
+/// A job in which the second host alone has a variable. `setup_calls` are none, so that ranks tell each other in MPI_Init,
+/// or as many as users have, so that those of each communicator do when they meet.
+fn of_one_rank(mpi: Mpi, setup_calls: &str, name: &str, value: &str) -> Outcome {
     let (variable, program) = (format!("{name}={value}"), program(mpi, "settings"));
-    let arguments = ["-c", script, &variable, program.to_str().expect("a plain path")];
-    let outcome = Job::new(mpi, 2).run_path(Path::new("/bin/sh"), &arguments);
+    let arguments = ["-c", ON_ONE, &variable, program.to_str().expect("a plain path")];
+    let job = Job::new(mpi, 2).env("FOLDBACK_SETUP_CALLS", setup_calls);
+    let outcome = job.run_path(Path::new("/bin/sh"), &arguments);
     outcome.assert_prints("settings: OK");
     assert_eq!(outcome.all_calls(Some("fold")), 0, "{:#}", outcome.stats);
     outcome
@@ -27,18 +31,20 @@ fn assert_told(outcome: &Outcome, why: &str) {
 #[test]
 fn a_setting_of_one_rank_leaves_all_to_mpi() {
     let _turn = turn();
-    for (mpi, name, value, first) in [
-        (Mpi::Open, "FOLDBACK_SUM", "exact", "not set"),
-        (Mpi::Mpich, "FOLDBACK_SUM", "exact", "not set"),
-        (Mpi::Open, "FOLDBACK_ROUTE", "mpi", "fold"),
-        (Mpi::Open, "FOLDBACK_SETUP_CALLS", "3", "0"),
-        (Mpi::Open, "FOLDBACK_HOOK", "none", "not set"),
+    for (mpi, setup_calls, name, value, first) in [
+        (Mpi::Open, "0", "FOLDBACK_SUM", "exact", "not set"),
+        (Mpi::Mpich, "0", "FOLDBACK_SUM", "rank-order", "not set"),
+        (Mpi::Mpich, "", "FOLDBACK_SUM", "rank-order", "not set"),
+        (Mpi::Open, "0", "FOLDBACK_ROUTE", "mpi", "fold"),
+        (Mpi::Open, "", "FOLDBACK_ROUTE", "mpi", "fold"),
+        (Mpi::Open, "2", "FOLDBACK_SETUP_CALLS", "3", "2"),
+        (Mpi::Open, "", "FOLDBACK_HOOK", "none", "not set"),
     ] {
         let why = format!(
             "{name} is {value} on rank 1 and {first} on rank 0: all ranks must have it alike (mpirun hands on only \
              what -x names, `foldback run` all)"
         );
-        assert_told(&of_one_rank(mpi, name, value), &why);
+        assert_told(&of_one_rank(mpi, setup_calls, name, value), &why);
     }
 }
 
@@ -46,15 +52,32 @@ fn a_setting_of_one_rank_leaves_all_to_mpi() {
 #[test]
 fn a_setting_that_makes_no_sense_on_one_rank_leaves_all_to_mpi() {
     let _turn = turn();
-    for (name, value, form) in [
+    for (setup_calls, name, value, form) in [
         (
+            "0",
             "FOLDBACK_MAX_BYTES",
             "allreduce=x",
             "a number of bytes, or a list such as allreduce=65536,reduce=65536,bcast=32768",
         ),
-        ("FOLDBACK_NET", &"x".repeat(5000), "ADDRESS/LENGTH, or several with commas between"),
+        ("", "FOLDBACK_NET", &"x".repeat(5000), "ADDRESS/LENGTH, or several with commas between"),
     ] {
         let why = format!("rank 1: {name}={value}: {form}");
-        assert_told(&of_one_rank(Mpi::Open, name, value), &why);
+        assert_told(&of_one_rank(Mpi::Open, setup_calls, name, value), &why);
+    }
+}
+
+/// Some ranks wait in MPI_Init to hear from all others.
+#[test]
+fn a_rank_that_alone_folds_from_the_first_call_on_ends_the_job_with_a_message() {
+    let _turn = turn();
+    for (name, value) in [("FOLDBACK_SETUP_CALLS", "0"), ("FOLDBACK_SUM", "exact")] {
+        let (variable, program) = (format!("{name}={value}"), program(Mpi::Open, "settings"));
+        let job = Job::new(Mpi::Open, 2)
+            .env("FOLDBACK_SETUP_CALLS", "")
+            .env("FOLDBACK_SETUP_TIMEOUT", "1");
+        let arguments = ["-c", ON_ONE, &variable, program.to_str().expect("a plain path")];
+        let said = job.run_path_to_failure(Path::new("/bin/sh"), &arguments);
+        assert!(said.contains(&format!("{name}={value}")), "{said}");
+        assert!(said.contains("did not answer within 1 s"), "{said}");
     }
 }

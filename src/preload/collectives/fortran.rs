@@ -68,14 +68,15 @@ macro_rules! fortran_function {
                             }
                             return store(ierror, code);
                         }
-                        Err(stopwatch) => passed = stopwatch,
+                        Err(after) => passed = after,
                     }
                 }
             }
             let Some(real) = REAL.get() else { no_function($export) };
             // SAFETY: passed on unchanged.
             unsafe { real($($arg,)* $($extra,)* ierror) };
-            crate::preload::over(passed);
+            // SAFETY: an argument of the program's.
+            crate::preload::over(passed, unsafe { stored(ierror) });
         }
     };
     (@address $arg:ident) => { *mut c_void };
@@ -87,7 +88,7 @@ macro_rules! fortran_collective {
         pub mod fortran {
             #[allow(unused_imports)]
             use super::super::plain::WIDE;
-            use super::super::{Binding, Fortran, Optional, no_function, store, symbol};
+            use super::super::{Binding, Fortran, Optional, no_function, store, stored, symbol};
             use crate::call::{Call, Collective, Form, Side};
             use std::ffi::{c_int, c_void};
 
