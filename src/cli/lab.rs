@@ -1,6 +1,7 @@
 //! `foldback lab`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -105,6 +106,10 @@ struct Run {
     /// Run in a lab of its own, even if one is up
     #[arg(long)]
     private: bool,
+
+    /// File for the seconds from the launcher's start to its end; for the benchmarks
+    #[arg(long, value_name = "FILE", hide = true)]
+    seconds: Option<PathBuf>,
 
     #[command(flatten)]
     settings: Settings,
@@ -243,6 +248,7 @@ fn launch(run: Run) -> Result<ExitCode> {
         uid: run.as_user,
         env: run.env,
         timeout: run.timeout,
+        seconds: run.seconds,
         command: run.command,
     })?;
     Ok(ExitCode::from(code))

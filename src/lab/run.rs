@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
@@ -34,6 +34,8 @@ pub struct Request {
     pub uid: Option<u32>,
     pub env: Vec<String>,
     pub timeout: Option<Duration>,
+    /// Where to leave how long the launcher took.
+    pub seconds: Option<PathBuf>,
     pub command: Vec<OsString>,
 }
 
@@ -133,10 +135,15 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
     let ranks = hosts * request.ranks_per_host;
     let ended =
         || rank::status_of_all(&statuses, ranks).filter(|_| request.mpi.may_outlive_its_ranks());
+    let start = Instant::now();
     let outcome = supervisor.run(&mut command, request.timeout, &ended, || {
         tell(format_args!("foldback: the job takes longer than its --timeout\n"));
         trace::print_stacks(&mark);
     });
+    if let Some(path) = &request.seconds {
+        fs::write(path, format!("{}\n", start.elapsed().as_secs_f64()))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
     processes::kill_marked(&mark)?;
     let outcome = outcome?;
     // hydra's mpiexec tells all its proxies that a rank has failed. If a proxy has just gone, since its own
