@@ -348,6 +348,77 @@ fn a_program_of_osu_that_prints_something_else_is_one_clear_line() {
     assert_no_lab();
 }
 
+/// A program that every user may run, and a shell script that executes it.
+fn own_program(script: &str) -> Scratch {
+    let own = Scratch::new("bench-apps-program");
+    fs::create_dir_all(own.path()).unwrap();
+    let everybody = || fs::Permissions::from_mode(0o755);
+    fs::set_permissions(own.path(), everybody()).unwrap();
+    let (latency, run) = (own.path().join("latency"), own.path().join("run"));
+    fs::copy(program(Mpi::Open, "latency"), &latency).unwrap();
+    let exec =
+        format!("exec {} --collective allreduce --sizes 4 --iterations 2000", latency.display());
+    fs::write(&run, format!("#!/bin/sh\n{script}\n{exec}\n")).unwrap();
+    for path in [&latency, &run] {
+        fs::set_permissions(path, everybody()).unwrap();
+    }
+    own
+}
+
+/// Its options end where the program begins.
+fn apps(hosts: &str, own: &Scratch, out: &Scratch) -> Output {
+    let run = own.path().join("run");
+    let options = ["apps", "--hosts", hosts, "--repeats", "1", "--timeout", "600", "--out"];
+    let paths = [out.path(), &run].map(|path| path.to_str().unwrap());
+    bench(&[&options[..], &paths].concat())
+}
+
+#[test]
+fn a_whole_program_is_timed_both_ways_and_taken_apart() {
+    let _turn = turn();
+    let (own, out) = (own_program(":"), Scratch::new("bench-apps"));
+    let output = apps("2,3", &own, &out);
+    let (table, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{}\n{stderr}", output.status);
+    assert!(stderr.lines().any(|line| line.starts_with("bench: with the timer, 3 hosts, run, ")));
+    assert!(table.contains("| run | openmpi4 | 3 |"), "{table}");
+    let csv = Csv::read(&out.path().join("summary.csv"));
+    assert_eq!(csv.column("hosts"), ["2", "3"]);
+    for value in ["without_s", "foldback_s", "ratio", "collectives_s", "other_s", "at_most"] {
+        csv.assert_positive(value);
+    }
+    // The timed calls, those before, and a quarter as many whose cost is counted, with barriers between.
+    for calls in csv.column("calls") {
+        let calls: f64 = calls.parse().unwrap();
+        assert!((2.0 * 2200.0..10000.0).contains(&calls), "{calls}");
+    }
+    csv.assert_positive("folded_percent");
+    assert_eq!(Csv::read(&out.path().join("samples.csv")).rows.len(), 4);
+    for file in ["table.md", "apps.svg"] {
+        assert!(out.path().join(file).is_file(), "no {file}");
+    }
+    assert_no_lab();
+}
+
+/// On two hosts it does not.
+#[test]
+fn a_whole_program_that_fails_is_one_clear_line_and_the_others_go_on() {
+    let _turn = turn();
+    let script = "test \"$OMPI_COMM_WORLD_SIZE\" = 2 || { echo 'no such grid'; exit 3; }";
+    let (own, out) = (own_program(script), Scratch::new("bench-apps-fails"));
+    let output = apps("3,2", &own, &out);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let says = "bench: 3 hosts, run, openmpi4 without: exit status 3; what it said is in ";
+    assert_eq!(stderr.matches("exit status 3").count(), 1, "{stderr}");
+    assert!(stderr.contains(says), "{stderr}");
+    let said = fs::read_to_string(out.path().join("failed-run-openmpi4-3.txt")).unwrap();
+    assert!(said.contains("no such grid"), "{said}");
+    assert!(stdout.contains("| run | openmpi4 | 2 |"), "{stdout}");
+    assert!(!stdout.contains("| run | openmpi4 | 3 |"), "{stdout}");
+    assert_no_lab();
+}
+
 /// The gate of `make instructions`: counts are kept, and such as are too low fail. That those in the repository
 /// pass is for that command to say, which CI gives, too.
 #[test]
@@ -409,6 +480,9 @@ fn wrong_words_are_one_clear_line() {
         (&["osu", "--osu-dir", "/sys/power"], "no osu_allreduce"),
         (&["osu", "--osu-dir", "/sys/power", "--programs", "osu_x"], "no program osu_x"),
         (&["osu", "--osu-dir", "/tmp", "--sizes", "8:4"], "--sizes"),
+        (&["apps", "--programs", "sort"], "--programs"),
+        (&["apps", "--programs", "melt", "--mpi", "mpich4"], "for openmpi4"),
+        (&["apps", "--programs", "melt", "/bin/true"], "cannot be used with"),
     ] {
         fails(words, says);
     }

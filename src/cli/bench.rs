@@ -1,5 +1,11 @@
 //! `foldback bench`: the same MPI program with and without foldback, in turns.
 
+mod agents;
+mod apps;
+mod apps_programs;
+mod apps_report;
+mod apps_run;
+mod apps_timer;
 mod arena;
 mod chart;
 mod charts;
@@ -49,6 +55,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    Apps(apps::Args),
     Floor(floor::Args),
     Osu(osu::Args),
     Quantize(quantize::Args),
@@ -59,6 +66,7 @@ enum Command {
 pub fn run(args: Args) -> Result<ExitCode> {
     match args.command {
         None => compare::run(args.compare),
+        Some(Command::Apps(args)) => apps::run(args),
         Some(Command::Floor(args)) => floor::run(args),
         Some(Command::Osu(args)) => osu::run(args),
         Some(Command::Quantize(args)) => quantize::run(args),

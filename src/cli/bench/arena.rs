@@ -1,7 +1,7 @@
 //! The lab that all runs of a comparison share.
 
-use std::fs::File;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -30,7 +30,7 @@ impl Arena {
         registry::sweep()?;
         let name = format!("bench-{}", std::process::id());
         let scratch = std::env::temp_dir().join(format!("foldback-{name}"));
-        std::fs::create_dir_all(&scratch)
+        fs::create_dir_all(&scratch)
             .with_context(|| format!("cannot make the directory {}", scratch.display()))?;
         let arena = Self { name, supervisor, scratch };
         fabric::build(&arena.name, usize::try_from(hosts)?, settings)?;
@@ -49,16 +49,38 @@ impl Arena {
     /// It cannot be started, a signal ended it, or its output is no text.
     pub fn run(&self, command: &mut Command) -> Result<(String, u8)> {
         let path = self.scratch("output");
-        let file =
-            File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-        command.stdin(Stdio::null()).stdout(file).stderr(Stdio::inherit());
+        command.stdout(create(&path)?).stderr(Stdio::inherit());
+        let status = self.wait_for(command)?;
+        let output = fs::read_to_string(&path).context("the program's output is no text")?;
+        Ok((output, status))
+    }
+
+    /// Likewise, but returns what it wrote to standard error as well, and not as it was if that is no text.
+    ///
+    /// # Errors
+    /// It cannot be started, or a signal ended it.
+    pub fn run_quietly(&self, command: &mut Command) -> Result<(String, u8)> {
+        let path = self.scratch("output");
+        let file = create(&path)?;
+        let both = file.try_clone().context("cannot have a file twice")?;
+        command.stdout(file).stderr(both);
+        let status = self.wait_for(command)?;
+        let output = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok((String::from_utf8_lossy(&output).into_owned(), status))
+    }
+
+    fn wait_for(&self, command: &mut Command) -> Result<u8> {
+        command.stdin(Stdio::null());
         let outcome = self.supervisor.run(command, None, &|| None, || ())?;
         if let Outcome::Interrupted(signal) = outcome {
             bail!("interrupted by {signal}");
         }
-        let output = std::fs::read_to_string(&path).context("the program's output is no text")?;
-        Ok((output, outcome.code()))
+        Ok(outcome.code())
     }
+}
+
+fn create(path: &Path) -> Result<File> {
+    File::create(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
 impl Drop for Arena {
@@ -69,6 +91,6 @@ impl Drop for Arena {
         {
             log::warn!("cannot remove the lab {}: {error:#}", self.name);
         }
-        let _ = std::fs::remove_dir_all(&self.scratch);
+        let _ = fs::remove_dir_all(&self.scratch);
     }
 }

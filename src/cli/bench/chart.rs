@@ -11,8 +11,10 @@ use plotters::series::DashedLineSeries;
 const SIZE: (u32, u32) = (800, 520);
 /// Height of the note below.
 const FOOT: u32 = 20;
+/// Colours that there are for series.
+pub const HUES: usize = 5;
 /// Told apart also by those who see no red or no green (Okabe and Ito).
-const COLOURS: [RGBColor; 5] = [
+const COLOURS: [RGBColor; HUES] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),

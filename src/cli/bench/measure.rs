@@ -45,20 +45,30 @@ impl<'a> Bench<'a> {
         Self { arena, ranks_per_host: setting.ranks_per_host, lift, timeout: setting.timeout }
     }
 
+    /// `lab run` on the lab's first hosts; the program is still to be given.
+    ///
+    /// # Errors
+    /// This executable is not to be found.
+    pub fn command(&self, mpi: Mpi, hosts: u64, mode: Mode) -> Result<Command> {
+        let own = std::env::current_exe().context("cannot find this executable")?;
+        let mut command = Command::new(own);
+        command
+            .args(["lab", "run", "--name", &self.arena.name, "--mpi", mpi.name()])
+            .args(["--hosts", &hosts.to_string(), "--timeout", &self.timeout.to_string()])
+            .args(["--ranks-per-host", &self.ranks_per_host.to_string()])
+            .args((mode == Mode::Mpi).then_some("--off"));
+        Ok(command)
+    }
+
     /// Runs it on the lab's first hosts.
     ///
     /// # Errors
     /// It cannot be started, or fails.
     pub fn run(&self, job: &Job<'_>) -> Result<Run> {
         let (hosts, mode) = (job.hosts, job.mode);
-        let own = std::env::current_exe().context("cannot find this executable")?;
         let stats = self.arena.scratch("stats.json");
-        let mut command = Command::new(own);
+        let mut command = self.command(job.mpi, hosts, mode)?;
         command
-            .args(["lab", "run", "--name", &self.arena.name, "--mpi", job.mpi.name()])
-            .args(["--hosts", &hosts.to_string(), "--timeout", &self.timeout.to_string()])
-            .args(["--ranks-per-host", &self.ranks_per_host.to_string()])
-            .args((mode == Mode::Mpi).then_some("--off"))
             .arg("--")
             .arg(job.program)
             .args(job.arguments)
@@ -136,6 +146,12 @@ impl Folded {
     /// Folded calls, over all ranks.
     pub fn calls(&self) -> u64 {
         self.by_collective.values().sum()
+    }
+
+    /// What share of all calls they are; `None`: there was no call.
+    pub fn percent(&self) -> Option<f64> {
+        let all = self.calls() + self.by_reason.values().sum::<u64>();
+        (all > 0).then(|| 100.0 * self.calls() as f64 / all as f64)
     }
 
     /// Those of one collective.
