@@ -10,7 +10,7 @@ FOLDBACK := target/release/foldback
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-mpis setup-apps setup-science setup-training build lint header test test-quick test-long soak mutations test-apps test-kernels \
-	bench bench-results instructions demo training-demo install uninstall clean
+	bench bench-apps bench-results instructions demo training-demo install uninstall clean
 
 help: ## this text
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -24,7 +24,7 @@ setup-mpis: ## install MPIs that Debian does not have into target/mpis, for the 
 setup-apps: ## install mpi4py with its tests into target/apps, and HPCC and NetPIPE (as root)
 	@scripts/setup-apps.sh
 
-setup-science: ## install LAMMPS, MUMPS, ScaLAPACK and PETSc of Debian, for `make test-apps` (as root)
+setup-science: ## install LAMMPS, PETSc, GROMACS and others of Debian, for `make test-apps` and `make bench-apps` (as root)
 	@scripts/setup.sh science
 
 setup-training: ## install Debian's PyTorch, scikit-learn, mpi4py and Matplotlib, for `make training-demo` (as root)
@@ -65,6 +65,9 @@ test-kernels: build ## boot Debian 12's kernel and run the packet fixtures there
 bench: build ## compare with the real MPI; tables and charts in target/bench (as root)
 	$(FOLDBACK) bench --out target/bench $(BENCH)
 	$(FOLDBACK) bench --overlap --out target/bench $(OVERLAP)
+
+bench-apps: build setup-science ## whole programs; table and chart in target/bench-apps; BENCH=options (as root; 30 minutes)
+	$(FOLDBACK) bench apps --out target/bench-apps $(BENCH)
 
 bench-results: build ## all benchmarks in short, into benchmarks/results/DATE-CPU (as root; 10 minutes)
 	@scripts/bench-results.sh

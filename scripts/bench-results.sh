@@ -5,8 +5,8 @@
 #
 #   scripts/bench-results.sh          8 to 12 minutes on 2 CPUs
 #
-# ROUNDS (3), ITERATIONS (200), HOSTS (2,4,8,16), SETTINGS (all below) and OUT change it; tiny
-# values make a trial of it.
+# ROUNDS (3), ITERATIONS (200), HOSTS (2,4,8,16), SETTINGS (all below, but for apps) and OUT change it;
+# tiny values make a trial of it. SETTINGS='apps apps-1gbit' is an hour of whole programs.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -102,6 +102,8 @@ measure() {
 		# shellcheck disable=SC2016
 		printf '| [floor](floor/) | `foldback bench floor --repeats %s` |\n' "$rounds" >>"$list"
 		;;
+	apps) bench apps apps --hosts "$few" ;;
+	apps-1gbit) bench apps-1gbit apps --hosts "$few" --rate 1gbit ;;
 	*) die "SETTINGS: there is no $1" ;;
 	esac
 }

@@ -7,7 +7,7 @@
 #       kernels                 scripts/test-kernels.sh
 #       mpis                    scripts/setup-mpis.sh
 #       apps                    the programs of make test-apps, but for
-#       science                 those of science: 100 packages, of 80 MB
+#       science                 those of science, make bench-apps: 110 packages, of 150 MB
 #       python                  extensions of Python, to be built
 #       training                PyTorch and what benchmarks/training needs: 200 packages, of 190 MB
 set -eu
@@ -41,6 +41,7 @@ for what in "$@"; do
 	science)
 		packages="$packages lammps mumps-test scalapack-mpi-test"
 		packages="$packages libpetsc-real3.18-dev libpetsc3.18-dev-examples"
+		packages="$packages hpcc libfftw3-mpi-dev gromacs python3-mpi4py"
 		;;
 	training) packages="$packages python3-torch python3-sklearn python3-mpi4py python3-matplotlib" ;;
 	python) packages="$packages python3-venv python3-dev" ;;
