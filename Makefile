@@ -66,7 +66,7 @@ bench: build ## compare with the real MPI; tables and charts in target/bench (as
 	$(FOLDBACK) bench --out target/bench $(BENCH)
 	$(FOLDBACK) bench --overlap --out target/bench $(OVERLAP)
 
-bench-apps: build setup-science ## whole programs; table and chart in target/bench-apps; BENCH=options (as root; 30 minutes)
+bench-apps: build setup-science ## whole programs; table and chart in target/bench-apps; BENCH=options (as root; 40 minutes)
 	$(FOLDBACK) bench apps --out target/bench-apps $(BENCH)
 
 bench-results: build ## all benchmarks in short, into benchmarks/results/DATE-CPU (as root; 10 minutes)

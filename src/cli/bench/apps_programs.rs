@@ -73,7 +73,7 @@ pub const ENTRIES: &[Entry] = &[
         prepare: BUILD_PETSC,
         command: "exec ./example -skip_petscrc -da_refine 5 -pc_type mg",
         jobs: 1,
-        seconds: 3,
+        seconds: 2,
     },
     Entry {
         name: "ex2",
@@ -104,7 +104,7 @@ pub const ENTRIES: &[Entry] = &[
         prepare: "",
         command: "exec $1",
         jobs: 1,
-        seconds: 5,
+        seconds: 3,
     },
     Entry {
         name: "hpcc",
@@ -114,7 +114,7 @@ pub const ENTRIES: &[Entry] = &[
         prepare: "",
         command: "exec $1",
         jobs: 1,
-        seconds: 20,
+        seconds: 14,
     },
     Entry {
         name: "fft",
@@ -124,7 +124,7 @@ pub const ENTRIES: &[Entry] = &[
         prepare: "mpicc.openmpi -O2 -o fft fft.c -lfftw3_mpi -lfftw3 -lm",
         command: "exec ./fft 128 20",
         jobs: 1,
-        seconds: 4,
+        seconds: 3,
     },
     Entry {
         name: "gromacs",
@@ -136,7 +136,7 @@ pub const ENTRIES: &[Entry] = &[
         command: "exec $1 -quiet -nobackup mdrun -s water.tpr -ntomp 1 -npme 0 -notunepme -dlb no \
                   -pin off -noconfout",
         jobs: 1,
-        seconds: 8,
+        seconds: 7,
     },
     Entry {
         name: "study",
@@ -146,7 +146,7 @@ pub const ENTRIES: &[Entry] = &[
         prepare: "",
         command: "exec $1 study.py",
         jobs: 20,
-        seconds: 20,
+        seconds: 10,
     },
 ];
 

@@ -85,7 +85,13 @@ pub fn markdown(rows: &[Row<'_>], programs: &[Program], machine: &[String]) -> S
     }
     text.push('\n');
     for program in programs {
-        let _ = writeln!(text, "* {}: {}", program.name, program.what);
+        let _ = write!(text, "* {}: {}", program.name, program.what);
+        let mut mine = rows.iter().rev().filter(|row| row.point.program == program.name);
+        // Of the most hosts.
+        if let Some((row, folded)) = mine.find_map(|row| Some((row, row.folded?))) {
+            let _ = write!(text, "; to MPI on {} hosts: {}", row.point.hosts, folded.reasons());
+        }
+        text.push('\n');
     }
     for line in machine {
         let _ = writeln!(text, "* {line}");
@@ -172,7 +178,8 @@ pub fn chart(rows: &[Row<'_>], mpi: &str, note: &str) -> Result<Option<String>> 
         x_label: |hosts| format!("{hosts}"),
         legend: SeriesLabelPosition::UpperLeft,
     };
-    draw(&series, &text, 0.0..most * 1.1)
+    // With room for the legend above.
+    draw(&series, &text, 0.0..most * 1.5)
 }
 
 #[cfg(test)]
@@ -217,6 +224,10 @@ mod tests {
         let row = "| a.out | openmpi4 | 2 | 6.00 | 2.50 | **2.50** (2.00 to 3.00) | 25 % | 12 % | \
                    12 % | 50 % | 1.33 | 10 | 75.0 % |";
         assert!(table.contains(row), "{table}");
+        assert!(
+            table.contains("* a.out: a.out; to MPI on 2 hosts: datatype: 1 calls\n"),
+            "{table}"
+        );
         let csv = csv(&rows);
         let fields: Vec<_> = csv.lines().map(|line| line.split(',').count()).collect();
         assert_eq!(fields, [16, 16], "{csv}");
