@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::harness::{Job, Mpi, Outcome, Scratch, program, turn};
+use crate::served::Served;
 
 /// Runs `few` as users do, and counts what foldback has several ranks do together.
 fn few(arguments: &str) -> (Outcome, Vec<u64>) {
@@ -71,6 +72,8 @@ fn a_job_ends_with_a_message_once_it_notices_that_a_rank_has_no_foldback() {
 #[test]
 fn answers_are_right_where_groups_come_in_mid_run() {
     let _turn = turn();
+    // Ranks that load programs themselves take their time.
+    let served = Served::new(3);
     for mpi in [Mpi::Open, Mpi::Mpich] {
         for (name, arguments, folds) in [
             ("subcomm", ["--cycles", "20"].as_slice(), true),
@@ -79,7 +82,8 @@ fn answers_are_right_where_groups_come_in_mid_run() {
             ("makeup", &[], false),
             ("zoo", &[], false),
         ] {
-            let outcome = Job::new(mpi, 3).env("FOLDBACK_SETUP_CALLS", "3").run(name, arguments);
+            let job = Job::new(mpi, 3).lab(&served.lab).env("FOLDBACK_SETUP_CALLS", "3");
+            let outcome = job.run(name, arguments);
             assert!(!folds || outcome.all_calls(Some("fold")) > 0, "{name}: {:#}", outcome.stats);
             assert!(outcome.calls_for("group not set up yet") > 0, "{name}: {:#}", outcome.stats);
         }
