@@ -22,6 +22,7 @@ pub mod types;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use abi::Abi;
@@ -42,6 +43,8 @@ thread_local! {
 pub struct Mpi {
     pub pmpi: Pmpi,
     pub abi: Abi,
+    /// Set by [`Mpi::begin_asking`].
+    is_asked: AtomicBool,
     /// A communicator of this process alone that returns errors; made when first needed.
     private_self: OnceLock<Option<Handle>>,
     /// Whether it refuses one buffer for both ends, see [`Mpi::refuses_aliases`].
@@ -79,6 +82,7 @@ impl Mpi {
         Ok(Self {
             pmpi,
             abi,
+            is_asked: AtomicBool::new(false),
             private_self: OnceLock::new(),
             refuses_aliases: OnceLock::new(),
             alone: Mutex::new(()),
@@ -112,11 +116,8 @@ impl Mpi {
                 (self.pmpi.unpack)(buffer, 8, &raw mut position, buffer, 0, datatype, comm) == 0
             })
         };
-        (code == 0 && (size == 0 || committed())).then_some(Shape {
-            size,
-            extent,
-            contiguous: false,
-        })
+        let is_taken = size == 0 || !self.is_asked() || committed();
+        (code == 0 && is_taken).then_some(Shape { size, extent, contiguous: false })
     }
 
     /// Whether MPI_Init has succeeded.
@@ -198,15 +199,30 @@ impl Mpi {
 
     /// Whether the MPI refuses collectives other than reductions whose buffers are one.
     pub fn refuses_aliases(&self) -> bool {
-        *self.refuses_aliases.get_or_init(|| {
-            let (mut one, byte) = ([0u8; 2], self.abi.byte);
-            let buffer = one.as_mut_ptr().cast::<c_void>();
-            // SAFETY: a collective of this process alone, on a buffer of its own.
-            self.private_self().is_some_and(|comm| unsafe {
-                let _alone = self.alone();
-                (self.pmpi.allgather)(buffer, 2, byte, buffer, 2, byte, comm) != 0
+        self.is_asked()
+            && *self.refuses_aliases.get_or_init(|| {
+                let (mut one, byte) = ([0u8; 2], self.abi.byte);
+                let buffer = one.as_mut_ptr().cast::<c_void>();
+                // SAFETY: a collective of this process alone, on a buffer of its own.
+                self.private_self().is_some_and(|comm| unsafe {
+                    let _alone = self.alone();
+                    (self.pmpi.allgather)(buffer, 2, byte, buffer, 2, byte, comm) != 0
+                })
             })
-        })
+    }
+
+    /// From now on the MPI is asked what it takes of a call's arguments. Before, it is said to take all: Open MPI 4 takes
+    /// 10 ms for its first message if a collective of one process alone comes before that, because it looks at its
+    /// connections just once in 10 ms until it has one. Returns whether it can be asked.
+    pub fn begin_asking(&self) -> bool {
+        self.is_asked.store(true, Ordering::Relaxed);
+        self.private_self().is_some()
+    }
+
+    /// Whether the MPI is asked what it takes of a call's arguments.
+    #[inline]
+    pub fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::Relaxed)
     }
 
     /// A communicator of this process alone that nobody else knows, and that returns errors.

@@ -42,6 +42,7 @@ impl Mpi {
         let known = self.abi.datatype(datatype).zip(self.abi.op(op));
         let known = known.map(|(t, op)| &self.accepted.0[usize::from(t.row)][op.number()]);
         match known.map_or(UNKNOWN, |known| known.load(Ordering::Relaxed)) {
+            UNKNOWN if !self.is_asked() => true,
             UNKNOWN => {
                 let taken = self.is_taken((datatype, shape), op);
                 if let Some(known) = known {

@@ -25,10 +25,6 @@ impl Process {
             let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
             settings::unknown(names).iter().for_each(|line| log::warn!("{line}"));
         }
-        if self.mpi.private_self().is_none() {
-            log::warn!("everything is passed through: no communicator of our own");
-            return;
-        }
         self.report_at_end();
         if Config::is_at_once()
             && let Err(why) = self.meet_at_once(world)

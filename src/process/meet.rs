@@ -21,6 +21,8 @@ pub(super) struct Here {
     before: Before,
     /// One thread alone calls MPI.
     ordered: bool,
+    /// MPI can be asked what it takes.
+    can_ask: bool,
 }
 
 impl Here {
@@ -29,6 +31,9 @@ impl Here {
     /// # Errors
     /// Ranks would disagree on which calls are folded.
     pub(super) fn agree(all: &[Self]) -> Result<Alike, NoGroup> {
+        if let Some(rank) = all.iter().position(|one| !one.can_ask) {
+            return Err(NoGroup::NoCommunicator { rank });
+        }
         let what = "set of libraries before foldback";
         match all.iter().position(|one| !one.before.takes_as(&all[0].before)) {
             Some(rank) => Err(NoGroup::Differs { rank, what }),
@@ -42,7 +47,8 @@ impl Here {
 
 impl Process {
     pub(super) fn here(&self) -> Here {
-        Here { before: self.before().clone(), ordered: self.mpi.is_of_one_thread() }
+        let (before, ordered) = (self.before().clone(), self.mpi.is_of_one_thread());
+        Here { before, ordered, can_ask: self.mpi.begin_asking() }
     }
 
     /// What the ranks of a communicator have in common, if they are known to be alike.
@@ -76,7 +82,7 @@ impl Process {
         let here = self.here();
         let mut met = None;
         let agree = |offer| {
-            let about = (here.before.functions(), here.ordered);
+            let about = (here.before.functions(), here.ordered, here.can_ask);
             let words = [offer, wish.word()];
             let all = compare(&self.mpi, comm, &self.config, about, words, patience);
             let all = met.insert(all).as_ref().ok()?;

@@ -94,6 +94,9 @@ impl Facts for Mpi {
     /// it was built and started, so it is asked, by the same collective of this process alone, which leaves
     /// the buffer as it is.
     fn refuses_alias(&self, call: &Call) -> bool {
+        if !self.is_asked() {
+            return false;
+        }
         let Call { recv, op, .. } = call;
         let count = c_int::try_from(recv.count.max(1)).unwrap_or(c_int::MAX);
         let (Some(comm), _alone) = (self.private_self(), self.alone()) else { return false };

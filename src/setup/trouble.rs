@@ -37,6 +37,8 @@ pub enum NoGroup {
     Ports,
     /// This rank is on none of the hosts.
     Nowhere,
+    /// A rank could not make a communicator for messages to itself.
+    NoCommunicator { rank: usize },
     /// The ranks could not tell each other.
     Untold(Failure),
     /// Some rank has a trouble of its own.
@@ -157,6 +159,9 @@ impl fmt::Display for NoGroup {
                 "the agents use different UDP ports: give them all the same FOLDBACK_PORT",
             ),
             Self::Nowhere => f.write_str("this rank is on no host"),
+            Self::NoCommunicator { rank } => {
+                write!(f, "rank {rank} cannot duplicate MPI_COMM_SELF")
+            }
             Self::Untold(Failure::Silence) => f.write_str("some ranks did not answer"),
             Self::Untold(Failure::Gibberish) => {
                 f.write_str("some ranks have another version of foldback")

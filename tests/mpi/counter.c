@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Between foldback and the MPI: counts what foldback itself has several ranks do together, and says so when the
- * process ends.
+ * Between foldback and the MPI: counts the collectives that foldback itself makes, on several ranks and on one, and says so
+ * when the process ends.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <mpi.h>
 #include <stdio.h>
 
-static int count;
+static int together, alone;
 
-static void together(MPI_Comm comm)
+static void count(MPI_Comm comm)
 {
 	int size = 0;
 
 	PMPI_Comm_size(comm, &size);
-	count += size > 1;
+	*(size > 1 ? &together : &alone) += 1;
 }
 
 #define PASS_ON(name, comm, parameters, arguments)                                                 \
@@ -24,27 +24,27 @@ static void together(MPI_Comm comm)
 		int(*real) parameters;                                                             \
                                                                                                    \
 		*(void **)&real = dlsym(RTLD_NEXT, #name);                                         \
-		together(comm);                                                                    \
+		count(comm);                                                                       \
 		return real arguments;                                                             \
 	}
 
 PASS_ON(PMPI_Igather, comm,
-	(const void *send, int count, MPI_Datatype type, void *recv, int each, MPI_Datatype its,
+	(const void *send, int elements, MPI_Datatype type, void *recv, int each, MPI_Datatype its,
 	 int root, MPI_Comm comm, MPI_Request *request),
-	(send, count, type, recv, each, its, root, comm, request))
+	(send, elements, type, recv, each, its, root, comm, request))
 PASS_ON(PMPI_Ibcast, comm,
-	(void *data, int count, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request *request),
-	(data, count, type, root, comm, request))
+	(void *data, int elements, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request *request),
+	(data, elements, type, root, comm, request))
 PASS_ON(PMPI_Allreduce, comm,
-	(const void *send, void *recv, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
-	(send, recv, count, type, op, comm))
+	(const void *send, void *recv, int elements, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+	(send, recv, elements, type, op, comm))
 PASS_ON(PMPI_Allgather, comm,
-	(const void *send, int count, MPI_Datatype type, void *recv, int each, MPI_Datatype its,
+	(const void *send, int elements, MPI_Datatype type, void *recv, int each, MPI_Datatype its,
 	 MPI_Comm comm),
-	(send, count, type, recv, each, its, comm))
+	(send, elements, type, recv, each, its, comm))
 PASS_ON(PMPI_Comm_dup, comm, (MPI_Comm comm, MPI_Comm *copy), (comm, copy))
 
 __attribute__((destructor)) static void tell(void)
 {
-	fprintf(stderr, "counter: %d\n", count);
+	fprintf(stderr, "counter: %d together, %d alone\n", together, alone);
 }
