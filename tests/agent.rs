@@ -292,7 +292,7 @@ fn a_chunk_fits_the_interface() {
     in_namespace(|| {
         run("ip link set v0 mtu 1400");
         let (_agent, client) = embedded(Options::default());
-        assert_eq!(client.interface(HERE).unwrap().max_chunk_bytes, 1308);
+        assert_eq!(client.interface(HERE, 256).unwrap().max_chunk_bytes, 1308);
         assert_eq!(client.create_group(&spec(1)).unwrap_err().kind(), ErrorKind::Invalid);
         client.create_group(&GroupSpec { chunk_bytes: 1308, ..spec(1) }).unwrap();
     });
@@ -603,7 +603,9 @@ fn an_agent_that_drains_serves_its_groups_until_they_are_gone() {
         let new = Agent::start(&socket, &[]);
 
         // Asked for a group, it says to ask the next one; whoever has one is served.
-        for refused in [client.create_group(&spec(2)).map(drop), client.interface(HERE).map(drop)] {
+        for refused in
+            [client.create_group(&spec(2)).map(drop), client.interface(HERE, 256).map(drop)]
+        {
             assert_eq!(refused.unwrap_err().kind(), ErrorKind::Ending);
         }
         send_hello(1);

@@ -140,7 +140,7 @@ fn host(me: u8, meeting: &Meeting, bridge: &Bridge, setting: &Setting) {
     let agent = Embedded::start(options.clone()).expect("the agent starts");
     let client = Client::connect(&agent.address()).expect("it answers");
     let members: Vec<Ipv4Addr> = (0..HOSTS).map(address).collect();
-    let here = client.interface(address(me)).expect("an interface");
+    let here = client.interface(address(me), WINDOW).expect("an interface");
     assert_eq!(here.max_chunk_bytes, chunk_bytes(&[here.mtu]));
     let chunk_bytes = chunk_bytes(&mtus);
     let spec = GroupSpec {

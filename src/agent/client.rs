@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -41,9 +41,17 @@ pub struct Client {
 
 struct Line {
     socket: Socket,
-    /// A request went without its reply. What comes next may be that one's, so that nothing more is asked,
-    /// nor waited for. The socket stays: groups live with it.
+    /// The request whose reply has not come yet, and since when.
+    asked: Option<(Request, Instant)>,
+    /// Nothing more is asked, nor waited for. The socket stays: groups live with it.
     broken: bool,
+}
+
+/// A connection to an agent that has yet to answer the [`Hello`].
+pub struct Opening {
+    socket: Socket,
+    patience: Duration,
+    since: Instant,
 }
 
 /// A group of this process.
@@ -85,32 +93,7 @@ impl Client {
         versions: Versions,
         patience: Duration,
     ) -> Result<Self> {
-        let socket = Socket::connect(address, patience)
-            .context(ErrorKind::Unreachable, || format!("no agent at {address}"))?;
-        let peer = socket
-            .peer()
-            .context(ErrorKind::Connection, || format!("asking who serves {address}"))?;
-        if !may_serve(peer.uid, address) {
-            let told = if in_user_namespace() {
-                format!(
-                    ", as far as this user namespace can tell; of an agent of the host's root it takes only \
-                     {HOST_SOCKET}, in directories that nobody else writes to"
-                )
-            } else {
-                String::new()
-            };
-            let user = peer.uid;
-            let message = format!("{address} is served by user {user}, not by root or you{told}");
-            return Err(Error::new(ErrorKind::Denied, message));
-        }
-        match exchange(&socket, &encode(&Hello { versions })?, patience)? {
-            (Reply::Welcome(welcome), None) => {
-                welcome.versions.check("agent")?;
-                let line = Mutex::new(Line { socket, broken: false });
-                Ok(Self { line, patience, welcome })
-            }
-            (other, _) => Err(unexpected(&other)),
-        }
+        Opening::new(address, versions, patience)?.wait()
     }
 
     /// What the agent said of itself when the connection was made.
@@ -150,12 +133,30 @@ impl Client {
         }
     }
 
-    /// The interface that has an address, and the chunks it can carry.
-    pub fn interface(&self, address: Ipv4Addr) -> Result<InterfaceReply> {
-        match self.ask(&Request::Interface { address })? {
-            (Reply::Interface(interface), _) => Ok(interface),
-            (other, _) => Err(unexpected(&other)),
+    /// The interface that has an address, and the chunks it can carry, once all is there for a group to come, which would
+    /// have this window with chunks of the usual size.
+    pub fn interface(&self, address: Ipv4Addr, window: u32) -> Result<InterfaceReply> {
+        self.ask(&Request::Interface { address, window }).and_then(interface_of)
+    }
+
+    /// The same within `patience`, else `None`: the agent goes on meanwhile, and is not asked anew the next time.
+    ///
+    /// # Errors
+    /// `Unreachable`, too: it has not answered for so long that it will not.
+    pub fn interface_within(
+        &self,
+        address: Ipv4Addr,
+        window: u32,
+        patience: Duration,
+    ) -> Result<Option<InterfaceReply>> {
+        let mut line = self.line();
+        let answer = line.ask(&Request::Interface { address, window }, patience)?;
+        let since = line.asked.as_ref().map(|(_, since)| *since);
+        if since.is_some_and(|since| since.elapsed() >= self.patience) {
+            line.broken = true;
+            return Err(silent(self.patience));
         }
+        answer.map(interface_of).transpose()
     }
 
     /// The agent and its interfaces.
@@ -191,64 +192,171 @@ impl Client {
         request: &Request,
         patience: Duration,
     ) -> Result<(Reply, Option<OwnedFd>)> {
-        let packet = encode(request)?;
-        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        if line.broken {
-            return Err(Error::new(ErrorKind::Connection, "the agent did not answer before"));
-        }
         let begin = Instant::now();
-        let reply = exchange(&line.socket, &packet, patience);
-        let waited = begin.elapsed();
-        if reply.is_err() && waited >= patience {
-            log::warn!(
-                "the agent (process {}) has not answered for {} s, and is not asked any more",
-                self.welcome.pid,
-                waited.as_secs()
-            );
+        let mut line = self.line();
+        if let Some(reply) = line.ask(request, patience)? {
+            return Ok(reply);
         }
-        line.broken = reply.as_ref().is_err_and(|error| error.kind() == ErrorKind::Connection);
-        reply
+        line.broken = true;
+        let message = format!(
+            "the agent (process {}) has not answered for {} s, and is not asked any more",
+            self.welcome.pid,
+            begin.elapsed().as_secs()
+        );
+        log::warn!("{message}");
+        Err(Error::new(ErrorKind::Connection, message))
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Sends a request and waits for its reply. After an error of kind `connection` the two sides may
-/// be out of step.
-fn exchange(
-    socket: &Socket,
-    request: &[u8],
-    patience: Duration,
-) -> Result<(Reply, Option<OwnedFd>)> {
-    let end = Instant::now() + patience;
-    let Packet { bytes, fd } = converse(socket, request, end)
-        .context(ErrorKind::Connection, || "talking to the agent".into())?
-        .ok_or_else(|| Error::new(ErrorKind::Connection, "the agent closed the connection"))?;
+impl Opening {
+    /// Begins to connect to an agent.
+    pub fn begin(address: &SocketAddress) -> Result<Self> {
+        Self::new(address, Versions::CURRENT, PATIENCE)
+    }
+
+    fn new(address: &SocketAddress, versions: Versions, patience: Duration) -> Result<Self> {
+        let socket = Socket::connect(address, patience)
+            .context(ErrorKind::Unreachable, || format!("no agent at {address}"))?;
+        let peer = socket
+            .peer()
+            .context(ErrorKind::Connection, || format!("asking who serves {address}"))?;
+        if !may_serve(peer.uid, address) {
+            let told = if in_user_namespace() {
+                format!(
+                    ", as far as this user namespace can tell; of an agent of the host's root it takes only \
+                     {HOST_SOCKET}, in directories that nobody else writes to"
+                )
+            } else {
+                String::new()
+            };
+            let user = peer.uid;
+            let message = format!("{address} is served by user {user}, not by root or you{told}");
+            return Err(Error::new(ErrorKind::Denied, message));
+        }
+        send(&socket, &encode(&Hello { versions })?, Instant::now() + patience)?;
+        Ok(Self { socket, patience, since: Instant::now() })
+    }
+
+    /// The connection, when the agent answers.
+    ///
+    /// # Errors
+    /// As of [`Opening::finish`], or it does not answer.
+    pub fn wait(self) -> Result<Client> {
+        let patience = self.patience;
+        self.finish(patience)?.map_err(|_| silent(patience))
+    }
+
+    /// The connection, if the agent answers within `patience`.
+    ///
+    /// # Errors
+    /// It is of another version, or has hung up, or not answered for so long that it will not.
+    pub fn finish(self, patience: Duration) -> Result<std::result::Result<Client, Self>> {
+        match receive(&self.socket, Instant::now() + patience)? {
+            Some((Reply::Welcome(welcome), None)) => {
+                welcome.versions.check("agent")?;
+                let Self { socket, patience, .. } = self;
+                let line = Mutex::new(Line { socket, asked: None, broken: false });
+                Ok(Ok(Client { line, patience, welcome }))
+            }
+            Some((other, _)) => Err(unexpected(&other)),
+            None if self.since.elapsed() >= self.patience => Err(silent(self.patience)),
+            None => Ok(Err(self)),
+        }
+    }
+}
+
+impl Line {
+    /// Asks, unless that was asked before, and waits for the reply; `None`: it does not come within `patience`. After an
+    /// error of kind `connection` the two sides may be out of step, so that nothing more is asked.
+    fn ask(
+        &mut self,
+        request: &Request,
+        patience: Duration,
+    ) -> Result<Option<(Reply, Option<OwnedFd>)>> {
+        if self.broken {
+            return Err(Error::new(ErrorKind::Connection, "the agent did not answer before"));
+        }
+        let answer = self.ask_until(request, Instant::now() + patience);
+        self.broken = answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Connection);
+        answer
+    }
+
+    fn ask_until(
+        &mut self,
+        request: &Request,
+        end: Instant,
+    ) -> Result<Option<(Reply, Option<OwnedFd>)>> {
+        loop {
+            if self.asked.is_none() {
+                send(&self.socket, &encode(request)?, end)?;
+                self.asked = Some((request.clone(), Instant::now()));
+            }
+            let answer = receive(&self.socket, end);
+            if matches!(answer, Ok(None)) {
+                return Ok(None);
+            }
+            // Nobody wants the answer to an earlier question any more.
+            if self.asked.take().is_some_and(|(asked, _)| asked == *request) {
+                return answer;
+            }
+        }
+    }
+}
+
+fn send(socket: &Socket, request: &[u8], end: Instant) -> Result<()> {
+    loop {
+        match socket.send(request, None) {
+            // EPIPE: it may have said why before it hung up.
+            Ok(()) | Err(Errno::EPIPE) => return Ok(()),
+            Err(Errno::EAGAIN) => talk(socket.wait(PollFlags::POLLOUT, end))?,
+            Err(Errno::EINTR) => {}
+            error => return talk(error),
+        }
+    }
+}
+
+/// The next reply; `None`: it does not come until `end`.
+fn receive(socket: &Socket, end: Instant) -> Result<Option<(Reply, Option<OwnedFd>)>> {
+    let packet = loop {
+        match socket.receive(MAX_REPLY, true) {
+            Err(Errno::EAGAIN) => match socket.wait(PollFlags::POLLIN, end) {
+                Err(Errno::ETIMEDOUT) => return Ok(None),
+                waited => talk(waited)?,
+            },
+            // ECONNRESET: it hung up with something of ours unread; what it said comes next.
+            Err(Errno::EINTR | Errno::ECONNRESET) => {}
+            packet => break talk(packet)?,
+        }
+    };
+    let closed = || Error::new(ErrorKind::Connection, "the agent closed the connection");
+    let Packet { bytes, fd } = packet.ok_or_else(closed)?;
     let reply: Reply = decode(&bytes).map_err(|error| {
         Error::new(ErrorKind::Connection, format!("the agent's reply: {error}"))
     })?;
     match reply {
         Reply::Error { kind, message } => Err(Error::new(kind, message)),
-        reply => Ok((reply, fd)),
+        reply => Ok(Some((reply, fd))),
     }
 }
 
-fn converse(socket: &Socket, request: &[u8], end: Instant) -> nix::Result<Option<Packet>> {
-    loop {
-        match socket.send(request, None) {
-            Ok(()) => break,
-            Err(Errno::EAGAIN) => socket.wait(PollFlags::POLLOUT, end)?,
-            Err(Errno::EINTR) => {}
-            // It may have said why before it hung up.
-            Err(Errno::EPIPE) => break,
-            Err(error) => return Err(error),
-        }
-    }
-    loop {
-        match socket.receive(MAX_REPLY, true) {
-            Err(Errno::EAGAIN) => socket.wait(PollFlags::POLLIN, end)?,
-            // ECONNRESET: it hung up with something of ours unread; what it said comes next.
-            Err(Errno::EINTR | Errno::ECONNRESET) => {}
-            other => return other,
-        }
+/// The outcome of a system call that talks to the agent.
+fn talk<T>(outcome: nix::Result<T>) -> Result<T> {
+    outcome.context(ErrorKind::Connection, || "talking to the agent".into())
+}
+
+fn silent(patience: Duration) -> Error {
+    let message = format!("the agent has not answered for {} s", patience.as_secs());
+    Error::new(ErrorKind::Unreachable, message)
+}
+
+fn interface_of((reply, _): (Reply, Option<OwnedFd>)) -> Result<InterfaceReply> {
+    match reply {
+        Reply::Interface(interface) => Ok(interface),
+        other => Err(unexpected(&other)),
     }
 }
 
@@ -302,5 +410,41 @@ mod tests {
             let is_done = matches!(reply, Reply::Done);
             assert_eq!(client.destroy_group(1).is_ok(), is_done);
         }
+    }
+
+    #[test]
+    fn nobody_waits_for_an_answer_that_is_taken_later() {
+        let (client, agent) = connected();
+        let address = Ipv4Addr::new(10, 0, 0, 1);
+        let ask = || client.interface_within(address, 256, Duration::from_millis(1));
+        assert_eq!((ask().unwrap(), ask().unwrap()), (None, None));
+        // Once, though it was wanted twice.
+        assert!(agent.receive(4096, false).unwrap().is_some());
+        assert_eq!(agent.receive(4096, false).err(), Some(Errno::EAGAIN));
+        let interface = InterfaceReply { name: "v0".into(), mtu: 1500, max_chunk_bytes: 1408 };
+        agent.send(&encode(&Reply::Interface(interface.clone())).unwrap(), None).unwrap();
+        assert_eq!(ask().unwrap(), Some(interface.clone()));
+        // What another question is answered is not taken for the answer to this one.
+        assert_eq!(ask().unwrap(), None);
+        for reply in [Reply::Interface(interface), Reply::Done] {
+            agent.send(&encode(&reply).unwrap(), None).unwrap();
+        }
+        client.destroy_group(1).unwrap();
+    }
+
+    #[test]
+    fn an_agent_that_does_not_answer_is_given_up() {
+        let (mut client, _agent) = connected();
+        client.patience = Duration::from_millis(20);
+        let address = Ipv4Addr::new(10, 0, 0, 1);
+        let end = Instant::now() + PATIENCE;
+        let error = loop {
+            match client.interface_within(address, 256, Duration::from_millis(1)) {
+                Ok(None) => assert!(Instant::now() < end),
+                answer => break answer.unwrap_err(),
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+        assert_eq!(client.destroy_group(1).unwrap_err().kind(), ErrorKind::Connection);
     }
 }

@@ -138,7 +138,9 @@ impl Connection {
                 Reply::Done
             }
             Request::Counters { slot } => Reply::Counters(host.counters(uid, slot)?),
-            Request::Interface { address } => Reply::Interface(host.interface(address)?),
+            Request::Interface { address, window } => {
+                Reply::Interface(host.interface(address, window)?)
+            }
             Request::Status => Reply::Status(host.status()?),
             Request::Groups { from } => Reply::Groups(host.list(uid, from)?),
         };

@@ -20,11 +20,11 @@ use crate::agent::protocol::{
 };
 use crate::agent::slots::Slots;
 use crate::agent::socket::Peer;
-use crate::agent::spec::{Chunks, GroupSpec};
+use crate::agent::spec::{Chunks, GroupSpec, check_window};
 use crate::agent::sweep::sweep;
 use crate::agent::sys;
 use crate::bindings::{FB_EVERYONE, FB_MAX_GROUPS, fb_counters, fb_group, fb_member};
-use crate::wire::Seal;
+use crate::wire::{Seal, window_for};
 
 pub(crate) type ConnectionId = u64;
 
@@ -44,9 +44,12 @@ struct GroupRecord {
 /// Programs on an interface.
 struct Attached {
     attachment: Attachment,
-    /// No group has used them since.
-    unused: Option<Instant>,
+    /// No group uses them, and they go then.
+    until: Option<Instant>,
 }
+
+/// For so long programs stay at least that a rank has asked for, until it has a group.
+const PREPARED: Duration = Duration::from_secs(60);
 
 /// Rest after a group has come or gone: who makes one may want another at once.
 const REST: Duration = Duration::from_millis(10);
@@ -146,7 +149,7 @@ impl Host {
         });
         let (slot, map, descriptor) = self
             .place(&spec, peer.uid, membership.as_ref())
-            .inspect_err(|_| self.release(interface.index))?;
+            .inspect_err(|_| self.release(interface.index, self.options.linger))?;
         self.ledger.add(peer.uid, map, bytes);
         let reply = GroupReply {
             slot,
@@ -213,15 +216,14 @@ impl Host {
 
     /// When to [tend](Self::tend) next, if at all.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let unused = self.attachments.values().filter_map(|attached| attached.unused);
-        unused.map(|since| since + self.options.linger).chain(self.to_tend).min()
+        let ends = self.attachments.values().filter_map(|attached| attached.until);
+        ends.chain(self.to_tend).min()
     }
 
     /// Does what is due and takes the kernel long, while nobody waits for the agent.
     pub(crate) fn tend(&mut self, now: Instant) {
-        let linger = self.options.linger;
-        self.attachments.retain(|_, Attached { attachment, unused }| {
-            let is_over = unused.is_some_and(|since| since + linger <= now);
+        self.attachments.retain(|_, Attached { attachment, until }| {
+            let is_over = until.is_some_and(|until| until <= now);
             if is_over {
                 log::info!("detaching from {}", attachment.interface);
             }
@@ -258,12 +260,18 @@ impl Host {
         Ok(())
     }
 
-    /// What an address's interface can carry, for a group to be made.
-    pub(crate) fn interface(&mut self, address: Ipv4Addr) -> Result<InterfaceReply> {
+    /// What an address's interface can carry, for a group to be made. All that takes long is done now, since the rank need
+    /// not wait for this answer.
+    pub(crate) fn interface(&mut self, address: Ipv4Addr, window: u32) -> Result<InterfaceReply> {
         self.check_not_ending()?;
+        check_window(window)?;
         self.renew_programs()?;
-        let Interface { name, mtu, .. } = interface::with_address(address)?;
+        let interface = interface::with_address(address)?;
+        self.attach(&interface)?;
+        self.release(interface.index, self.options.linger.max(PREPARED));
+        let Interface { name, mtu, .. } = interface;
         let max_chunk_bytes = self.programs.chunks().most_bytes_at(mtu);
+        self.slots.prepare(window_for(window, max_chunk_bytes), &self.programs)?;
         Ok(InterfaceReply { name, mtu, max_chunk_bytes })
     }
 
@@ -311,14 +319,14 @@ impl Host {
         self.programs.remove_group(group.spec.token, slot);
         self.slots.give_back(slot, &self.programs);
         self.ledger.retire(group.map, sys::map_exists);
-        self.release(group.interface);
+        self.release(group.interface, self.options.linger);
         log::debug!("group {slot} of user {} is gone", group.peer.uid);
     }
 
     fn attach(&mut self, interface: &Interface) -> Result<Hook> {
         if let Some(attached) = self.attachments.get_mut(&interface.index) {
             if attached.attachment.is_whole() {
-                attached.unused = None;
+                attached.until = None;
                 return Ok(attached.attachment.hook);
             }
             log::info!("somebody has detached programs from {}: attaching anew", interface.name);
@@ -328,16 +336,16 @@ impl Host {
         let now = interface::by_index(interface.index)?;
         let attachment = attach(&now, &self.options, &self.owner, &mut self.programs)?;
         let hook = attachment.hook;
-        self.attachments.insert(interface.index, Attached { attachment, unused: None });
+        self.attachments.insert(interface.index, Attached { attachment, until: None });
         Ok(hook)
     }
 
-    /// A group has ended, or was not made, which may have been the last one of its interface.
-    fn release(&mut self, interface: u32) {
+    /// A group has ended, or is not made yet. If its interface has no other, the programs stay there for so long.
+    fn release(&mut self, interface: u32, linger: Duration) {
         let now = Instant::now();
         let is_used = self.groups.values().any(|group| group.interface == interface);
         if let Some(attached) = self.attachments.get_mut(&interface).filter(|_| !is_used) {
-            attached.unused = Some(now);
+            attached.until = Some(now + linger);
         }
         self.to_tend = Some(now + REST);
     }

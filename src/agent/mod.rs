@@ -46,7 +46,7 @@ mod trust;
 
 pub use address::{SocketAddress, default_address};
 pub use capability::capable;
-pub use client::{Client, Group};
+pub use client::{Client, Group, Opening};
 pub use daemon::Daemon;
 pub use embedded::Embedded;
 pub use error::{Error, ErrorKind, Result};

@@ -15,7 +15,7 @@ use crate::agent::spec::GroupSpec;
 use crate::bindings::{FB_INTF_VERSION, FB_WIRE_VERSION, fb_counters};
 
 /// Version of this module. Bump on any change of meaning.
-pub const PROTOCOL_VERSION: u32 = 6;
+pub const PROTOCOL_VERSION: u32 = 7;
 /// Longest request: 64 members take 1.3 KB.
 pub const MAX_REQUEST: usize = 8 << 10;
 /// Longest reply: a page of groups.
@@ -70,10 +70,12 @@ pub enum Request {
     Counters {
         slot: u32,
     },
-    /// Which interface has this address?
+    /// Which interface has this address? The programs are attached to it, and cells made, for a group to come.
     Interface {
         /// An address of this host.
         address: Ipv4Addr,
+        /// The window that the group would have with chunks of the usual size.
+        window: u32,
     },
     Status,
     /// List groups that this user may see, from a slot on.

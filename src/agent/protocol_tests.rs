@@ -20,7 +20,7 @@ fn requests_survive_the_round_trip() {
         Request::CreateGroup(spec()),
         Request::DestroyGroup { slot: 3 },
         Request::Counters { slot: 0 },
-        Request::Interface { address: Ipv4Addr::new(10, 1, 2, 3) },
+        Request::Interface { address: Ipv4Addr::new(10, 1, 2, 3), window: 1024 },
         Request::Status,
         Request::Groups { from: 17 },
     ] {

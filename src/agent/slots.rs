@@ -57,13 +57,7 @@ impl Slots {
         window: u32,
         programs: &Programs,
     ) -> Result<Option<(u32, CellMap)>> {
-        if !self.stock.iter().any(|stocked| stocked.window == window) {
-            if !self.dirty.is_empty() {
-                self.wanted = (self.wanted * 2).min(MOST_STOCK);
-            }
-            self.turn_over(self.wanted, window, programs)?;
-        }
-        self.window = Some(window);
+        self.prepare(window, programs)?;
         if self.stock.is_empty() && !self.clean.is_empty() {
             // They were given back a moment ago.
             self.turn_over(1, window, programs)?;
@@ -73,6 +67,18 @@ impl Slots {
             let Stocked { slot, cells, .. } = self.stock.swap_remove(index);
             (slot, cells)
         }))
+    }
+
+    /// Has a slot in stock for a group that is to come, if one is left.
+    pub(crate) fn prepare(&mut self, window: u32, programs: &Programs) -> Result<()> {
+        if !self.stock.iter().any(|stocked| stocked.window == window) {
+            if !self.dirty.is_empty() {
+                self.wanted = (self.wanted * 2).min(MOST_STOCK);
+            }
+            self.turn_over(self.wanted, window, programs)?;
+        }
+        self.window = Some(window);
+        Ok(())
     }
 
     /// Takes a slot back. Its group must be gone from the programs' map.

@@ -75,6 +75,15 @@ pub fn can_share_address(members: usize) -> bool {
     members > 2 && members < FB_EVERYONE as usize
 }
 
+/// Refuses a window that no group can have.
+pub(crate) fn check_window(window: u32) -> Result<()> {
+    if !window.is_power_of_two() || window > FB_MAX_WINDOW {
+        let message = format!("a window is a power of two up to {FB_MAX_WINDOW}, not {window}");
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    Ok(())
+}
+
 impl GroupSpec {
     /// Whether a group can be like this at all.
     pub fn check(&self) -> Result<()> {
@@ -107,12 +116,7 @@ impl GroupSpec {
                 return invalid(format!("{address} is a member twice"));
             }
         }
-        if !self.window.is_power_of_two() || self.window > FB_MAX_WINDOW {
-            return invalid(format!(
-                "a window is a power of two up to {FB_MAX_WINDOW}, not {}",
-                self.window
-            ));
-        }
+        check_window(self.window)?;
         if self.chunk_bytes == 0 || u32::from(self.chunk_bytes) > FB_JUMBO_BYTES {
             return invalid(format!(
                 "a chunk has 1 to {FB_JUMBO_BYTES} bytes, not {}",

@@ -44,8 +44,10 @@ const LOOK_EVERY: u32 = 1024;
 /// Calls until a rank that may be its own agent loads programs, as a multiple of the calls that make a group where an agent
 /// is: it takes some 10 to 30 times as long.
 const LOAD_AFTER: u32 = 32;
-/// Eligible calls until it is tried again to make a group in place of one that has lost its programs; twice as
-/// many after each trial in vain, which takes seconds where frames are filtered; and at most.
+/// Eligible calls until it is tried again to make a group in place of one that has lost its programs: while new agents
+/// prepare one, and where there is none to be had; twice as many after each trial in vain, which takes seconds where frames
+/// are filtered; and at most.
+const AGAIN_SOON: u32 = 64;
 const AGAIN_AFTER: u32 = 10_000;
 const AGAIN_AFTER_MOST: u32 = 1 << 30;
 
@@ -100,6 +102,16 @@ pub enum Lack {
     Yet,
     /// There is none to be had.
     Now,
+}
+
+impl Lack {
+    /// Eligible calls until it is tried again, at least.
+    fn again_after(self) -> u32 {
+        match self {
+            Self::Yet => AGAIN_SOON,
+            Self::Now => AGAIN_AFTER,
+        }
+    }
 }
 
 /// What ranks have told each other, so that they choose alike: those of one communicator, or all.
@@ -291,8 +303,9 @@ impl Communicator {
                     self.due.store(calls.saturating_mul(2), Ordering::Relaxed);
                     return Err(Reason::NotYet);
                 }
-                (Err(_), _, Some((again, after))) => {
-                    again.store((2 * after).min(AGAIN_AFTER_MOST), Ordering::Relaxed);
+                (Err(lack), _, Some((again, after))) => {
+                    let after = (2 * after).clamp(lack.again_after(), AGAIN_AFTER_MOST);
+                    again.store(after, Ordering::Relaxed);
                     self.calls.store(0, Ordering::Relaxed);
                     return Err(Reason::NotYet);
                 }
@@ -304,9 +317,10 @@ impl Communicator {
 
     /// The same communicator with a new group in place of one that has lost its programs. Without a new one, another is
     /// tried after some calls. The rests of quantized sums go along.
-    fn renewed(&self, folding: Option<Box<Folding>>) -> Self {
-        let mut new = Self::new((self.rank, self.size), None, folding);
-        new.again = Some(AtomicU32::new(AGAIN_AFTER));
+    fn renewed(&self, folding: Result<Box<Folding>, Lack>) -> Self {
+        let after = folding.as_ref().err().map_or(AGAIN_AFTER, |lack| lack.again_after());
+        let mut new = Self::new((self.rank, self.size), None, folding.ok());
+        new.again = Some(AtomicU32::new(after));
         new.family = self.family.clone();
         new.is_met = AtomicBool::new(self.is_met());
         new.alike.clone_from(&self.alike);

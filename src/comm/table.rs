@@ -152,7 +152,7 @@ impl Communicators {
         log::info!("a group anew, since some host has lost its programs");
         // Not by sockets alone, yet: agents that are restarted will be back, and nobody would see them.
         let folding = self.set_up_by(context, comm, Transport::Programs, Haste::Loads);
-        self.replace(comm, old, folding.ok())
+        self.replace(comm, old, folding)
     }
 
     /// Sees `comm` as a new communicator, with this group or none for a while.
@@ -160,7 +160,7 @@ impl Communicators {
         &self,
         comm: Handle,
         old: &Communicator,
-        folding: Option<Box<Folding>>,
+        folding: Result<Box<Folding>, Lack>,
     ) -> Arc<Communicator> {
         let new = Arc::new(old.renewed(folding));
         let old = self.write().insert(comm, Arc::clone(&new));

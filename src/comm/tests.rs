@@ -37,10 +37,27 @@ fn tries(communicator: &Communicator, calls: u32) -> Vec<(u32, When)> {
 
 #[test]
 fn who_had_a_group_tries_again_ever_more_seldom() {
-    let communicator = Communicator::new((0, 2), None, None).renewed(None);
+    let communicator = Communicator::new((0, 2), None, None).renewed(Err(Lack::Now));
     let again = [10_000, 30_000, 70_000, 150_000].map(|call| (call, When::Again));
     assert_eq!(tries(&communicator, 150_000), again);
     assert!(communicator.accepted().is_ok());
+}
+
+#[test]
+fn who_had_a_group_tries_again_soon_where_agents_prepare_one() {
+    let communicator = Communicator::new((0, 2), None, None).renewed(Err(Lack::Yet));
+    let mut tries = Vec::new();
+    for call in 1..=40_000 {
+        let lack = if tries.len() < 3 { Lack::Yet } else { Lack::Now };
+        let in_vain = |when| {
+            tries.push((call, when));
+            Err(lack)
+        };
+        assert!(communicator.folding_or(4, in_vain).is_err());
+    }
+    // After 64, 128, 256 and 512 calls; then there is none to be had.
+    let again = [64, 192, 448, 960, 10_960, 30_960].map(|call| (call, When::Again));
+    assert_eq!(tries, again);
 }
 
 #[test]
@@ -68,7 +85,7 @@ fn what_ranks_know_of_each_other_holds_for_their_communicators_if_one_thread_cal
         assert_eq!(relative.alike(), ordered.then_some(alike));
         assert_eq!(other.alike(), None);
         assert!(!relative.is_met() && !other.is_met());
-        let renewed = one.renewed(None);
+        let renewed = one.renewed(Err(Lack::Now));
         assert!(renewed.is_met() && renewed.alike() == Some(alike));
     }
 }
@@ -232,10 +249,15 @@ fn make_and_free(
             continue;
         };
         let place = (place, set.len());
-        let set_up = |name: &str| {
-            let any = meetings[&comm].fold(name, [u64::from(fails)], |one, other| one | other);
-            let fails = any[0] != 0 && comm.is_multiple_of(50);
-            if fails { Err(Lack::Now) } else { Ok(rank.group(place, name)) }
+        let mut set_up = |name: &str| {
+            // Agents answer when they do; a group comes when all have, while calls are under way.
+            let lacks = [u64::from(fails), u64::from(own.below(3) == 0)];
+            let any = meetings[&comm].fold(name, lacks, |one, other| one | other);
+            match any {
+                [_, 1] => Err(Lack::Yet),
+                [1, _] if comm.is_multiple_of(50) => Err(Lack::Now),
+                _ => Ok(rank.group(place, name)),
+            }
         };
         let mut communicator = Communicator::new(place, None, None);
         communicator.family = communicators.families.of(set.to_vec());
@@ -265,9 +287,11 @@ fn make_and_free(
             line.push(got);
             // Its group has lost its programs.
             if is_folded && plan.below(12) == 0 {
-                let new =
-                    (plan.below(2) == 0).then(|| set_up(&format!("{comm} after {call}")).ok());
-                communicator = communicators.replace(comm, &communicator, new.flatten());
+                let new = match plan.below(2) {
+                    0 => set_up(&format!("{comm} after {call}")),
+                    _ => Err(Lack::Now),
+                };
+                communicator = communicators.replace(comm, &communicator, new);
                 taken.lock().unwrap().remove(&name);
             }
         }

@@ -1,10 +1,23 @@
 //! The agent that this process uses: the host's, another rank's, or its own.
 
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use super::hosts;
 use crate::agent::{
-    self, Client, Embedded, ErrorKind, Options, SocketAddress, capable, default_address,
+    self, Client, Embedded, ErrorKind, InterfaceReply, Opening, Options, SocketAddress, capable,
+    default_address,
 };
+use crate::config::Network;
+
+/// For so long a rank waits for its host's agent where the job need not have a group at once. An agent that has its
+/// programs on the interface answers in less; to attach them takes it 20 to 60 ms.
+const SOON: Duration = Duration::from_millis(3);
+
+/// For so long this host's addresses are taken to stay as they are. The kernel tells nobody while an agent attaches programs
+/// (the lock of its interfaces), and then the ranks look again and again.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// Finds an agent once, and keeps it.
 #[derive(Default)]
@@ -15,26 +28,30 @@ pub struct AgentAccess {
 #[derive(Default)]
 struct State {
     client: Option<Arc<Client>>,
+    /// A connection to the host's agent, which has yet to answer.
+    opening: Option<Opening>,
     embedded: Option<Embedded>,
     /// Where another rank of this host embeds one.
     neighbour: Option<SocketAddress>,
+    /// This host's, and when that was so.
+    addresses: Option<(Instant, Vec<Network>)>,
 }
 
-/// What a rank that may be its own agent does where its host has none.
+/// How long a rank waits for an agent, and what one that may be its own agent does where its host has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Haste {
-    /// It does without programs, for now: loading them takes 300 ms of a CPU.
+    /// It waits [shortly](SOON), and loads no programs: that takes 300 ms of a CPU.
     None,
-    /// It loads programs, and the job goes on by MPI.
+    /// It waits shortly, and loads programs while the job goes on by MPI.
     Loads,
-    /// It loads programs, and the job waits.
+    /// It waits as long as it takes, and loads programs, while the job waits.
     Waits,
 }
 
 /// Why there is no answer.
 #[derive(Debug)]
 pub enum NoAnswer {
-    /// This process has yet to load programs.
+    /// The agent has yet to answer, or this process to load programs.
     Yet,
     /// One line that says what is missing.
     Ever(String),
@@ -61,8 +78,8 @@ impl State {
         if let Some(neighbour) = &self.neighbour {
             return Ok(Client::connect_to_own(neighbour)?);
         }
-        match Client::connect(&default_address()) {
-            Ok(client) => Ok(client),
+        match self.open(haste) {
+            Ok(client) => client.ok_or(NoAnswer::Yet),
             Err(error) if !capable() => Err(NoAnswer::Ever(format!(
                 "{error}, and this process lacks CAP_BPF and CAP_NET_ADMIN to do without: start \
                  `foldback agent` as root"
@@ -74,34 +91,74 @@ impl State {
             }
         }
     }
+
+    /// Connects to the host's agent; `None`: it has yet to answer.
+    fn open(&mut self, haste: Haste) -> agent::Result<Option<Client>> {
+        let opening = match self.opening.take() {
+            Some(opening) => opening,
+            None => Opening::begin(&default_address())?,
+        };
+        match haste {
+            Haste::Waits => opening.wait().map(Some),
+            Haste::None | Haste::Loads => {
+                Ok(opening.finish(SOON)?.map_err(|later| self.opening = Some(later)).ok())
+            }
+        }
+    }
+}
+
+/// The interface of a group of an address and a window, when the agent has what it needs; `None`: it has not, yet.
+fn interface(
+    client: &Client,
+    haste: Haste,
+    (address, window): (Ipv4Addr, u32),
+) -> agent::Result<Option<InterfaceReply>> {
+    // One in a process of this job serves nobody else, and is there because the job has shown that it needs it.
+    let waits = haste == Haste::Waits || client.welcome().embedded;
+    match waits {
+        true => client.interface(address, window).map(Some),
+        false => client.interface_within(address, window, SOON),
+    }
 }
 
 impl AgentAccess {
-    /// Asks this host's agent something; returns the connection, too. Where none answers, and if this
-    /// process may, starts one in this process. A connection of long ago may have ended since, or its
-    /// agent, or that is about to: then another is made.
+    /// Asks this host's agent for what a group of an address and a window needs: the interface, with the programs there, and
+    /// cells. Returns the connection, too. Where none answers, and if this process may, starts one in this process. A connection of long ago may have
+    /// ended since, or its agent, or that is about to: then another is made.
     ///
     /// # Errors
     /// Why there is no answer.
-    pub fn ask<T>(
+    pub fn interface(
         &self,
         haste: Haste,
-        question: impl Fn(&Client) -> agent::Result<T>,
-    ) -> Result<(Arc<Client>, T), NoAnswer> {
+        group: (Ipv4Addr, u32),
+    ) -> Result<(Arc<Client>, InterfaceReply), NoAnswer> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = state.client.clone() {
-            match question(&client) {
+            match interface(&client, haste, group) {
                 Err(error) if matches!(error.kind(), ErrorKind::Connection | ErrorKind::Ending) => {
                     log::debug!("a new connection to the agent: {error}");
                     state.client = None;
                 }
-                answer => return Ok((client, answer?)),
+                answer => return Ok((client, answer?.ok_or(NoAnswer::Yet)?)),
             }
         }
         let client = Arc::new(state.connect(haste)?);
         state.client = Some(Arc::clone(&client));
-        let answer = question(&client)?;
-        Ok((client, answer))
+        let answer = interface(&client, haste, group)?;
+        Ok((client, answer.ok_or(NoAnswer::Yet)?))
+    }
+
+    /// This host's [addresses](hosts::addresses).
+    pub fn addresses(&self, wanted: &[Network]) -> Vec<Network> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = state.addresses.as_ref().filter(|(when, _)| when.elapsed() < FRESH);
+        if let Some((_, addresses)) = fresh {
+            return addresses.clone();
+        }
+        let addresses = hosts::addresses(wanted);
+        state.addresses = Some((Instant::now(), addresses.clone()));
+        addresses
     }
 
     /// Address of the agent that this process embeds.

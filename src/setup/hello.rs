@@ -29,7 +29,7 @@ pub struct Hello {
 
 impl Hello {
     /// What this rank says.
-    pub fn new(config: &Config) -> Self {
+    pub fn new(config: &Config, addresses: Vec<Network>) -> Self {
         let mut random = [0; 24];
         let drawn = std::fs::File::open("/dev/urandom")
             .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut random));
@@ -38,7 +38,7 @@ impl Hello {
         Self {
             trouble: drawn.err().map(|error| Trouble::Random(error.to_string())),
             host: hosts::host_id(),
-            addresses: hosts::addresses(&config.networks),
+            addresses,
             uid: nix::unistd::geteuid().as_raw(),
             token,
             secret: config.shared.auth.then(|| Secret::new([first, second])),

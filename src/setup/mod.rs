@@ -104,7 +104,8 @@ pub fn set_up(
     let (mpi, rank) = (context.mpi, context.mpi.rank(comm));
     let config = Config::or_default(context.config);
 
-    let hellos = tell(mpi, comm, &Hello::new(config), &mut || ())?;
+    let addresses = context.agent.addresses(&config.networks);
+    let hellos = tell(mpi, comm, &Hello::new(config, addresses), &mut || ())?;
     let layout = Layout::new(hellos.iter().map(|hello| hello.host.as_str()));
     let members = agree(&hellos, &layout)?;
     let (me, place) = layout.place(rank).ok_or(NoGroup::Nowhere)?;

@@ -9,7 +9,7 @@ use super::member::Means;
 use super::trouble::{NoGroup, Trouble};
 use super::{Context, hosts, meet};
 use crate::agent::SocketAddress;
-use crate::config::{Network, Transport};
+use crate::config::{Config, Network, Transport};
 use crate::keeper::Contact;
 use crate::topology::Layout;
 
@@ -31,7 +31,7 @@ pub struct Offer {
     pub multicast: bool,
     /// Why it has no programs, if it can do without.
     no_programs: Option<String>,
-    /// It will have programs when calls have shown that they are worth it, and when they are loaded.
+    /// It will have programs, when calls have shown that they are worth it, and when they are loaded and attached.
     pub later: bool,
     /// The address of the agent that this rank embeds.
     pub embedded: Option<SocketAddress>,
@@ -49,6 +49,7 @@ impl Offer {
         haste: Haste,
     ) -> (Self, Means) {
         let (mut offer, mut means) = <(Self, Means)>::default();
+        let window = Config::or_default(context.config).shared.window;
         let elsewhere: Vec<_> = elsewhere.iter().map(|network| network.address).collect();
         match context.keepers.at(address, &elsewhere) {
             Ok(keeper) => {
@@ -65,7 +66,7 @@ impl Offer {
             }
         }
         if transport != Transport::Sockets {
-            match context.agent.ask(haste, |client| client.interface(address)) {
+            match context.agent.interface(haste, (address, window)) {
                 Ok((client, interface)) => {
                     offer.chunk_bytes = context.chunk_bytes(interface.max_chunk_bytes & !7);
                     offer.port = client.welcome().port;
@@ -79,7 +80,7 @@ impl Offer {
                         && offer.keeper.is_some()
                         && context.keepers.may_do_without_programs() =>
                 {
-                    offer.no_programs = Some(why);
+                    offer.no_programs = Some(Trouble::of_agent(why).to_string());
                 }
                 Err(NoAnswer::Ever(why)) => offer.trouble = Some(Trouble::of_agent(why)),
             }

@@ -82,6 +82,27 @@ fn programs_linger_for_the_next_group_and_cells_are_in_stock() {
     }
 }
 
+/// A rank asks which interface a group would use. The answer comes when all that takes long is done.
+#[test]
+fn all_is_there_for_a_group_to_come() {
+    in_namespace(|| {
+        let (_agent, client) = embedded(Options::default());
+        assert_eq!(client.interface(HERE, 48).unwrap_err().kind(), ErrorKind::Invalid);
+        assert!(programs_of_v0().is_empty());
+        client.interface(HERE, spec(1).window).unwrap();
+        let programs = programs_of_v0();
+        assert_eq!(programs.len(), 2);
+        let status = client.status().unwrap();
+        assert_eq!((status.groups, status.interfaces[0].groups), (0, 0));
+        // Also where the programs go with the last group.
+        std::thread::sleep(Duration::from_millis(50));
+        let group = client.create_group(&spec(1)).unwrap();
+        assert_eq!(programs_of_v0(), programs);
+        client.destroy_group(group.slot).unwrap();
+        eventually("the programs are gone", || programs_of_v0().is_empty());
+    });
+}
+
 #[test]
 fn programs_that_linger_go_when_their_time_is_over() {
     in_namespace(|| {
@@ -141,7 +162,7 @@ fn programs_that_linger_make_way_for_those_of_other_chunks() {
         client.destroy_group(group.slot).unwrap();
         let usual = programs_of_v0();
         run("ip link set v0 mtu 9000");
-        let most = client.interface(HERE).unwrap().max_chunk_bytes;
+        let most = client.interface(HERE, 256).unwrap().max_chunk_bytes;
         assert!(u32::from(most) > foldback::bindings::FB_CHUNK_BYTES);
         client.create_group(&GroupSpec { chunk_bytes: most, ..spec(2) }).unwrap();
         let jumbo = programs_of_v0();
@@ -297,7 +318,7 @@ fn xdp_is_generic_where_the_driver_has_none() {
 fn programs_are_for_the_links_that_are_there_once_no_group_is() {
     in_namespace(|| {
         let (_agent, client) = embedded(Options::default());
-        let longest = || client.interface(HERE).unwrap().max_chunk_bytes;
+        let longest = || client.interface(HERE, 256).unwrap().max_chunk_bytes;
         let group = client.create_group(&spec(1)).unwrap();
         run("ip link set v0 mtu 9000");
         assert_eq!(longest(), 1408, "a group has cells for these");

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use foldback::agent::SocketAddress;
+use foldback::agent::{Client, SocketAddress};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept, bind, listen, recv,
@@ -20,6 +20,8 @@ use crate::harness::{FOLDBACK, Lab, succeed, wait};
 /// Hosts of most tests.
 pub const HOSTS: u32 = 3;
 pub const NOBODY: &str = "65534";
+/// The window of groups where nobody asks for another.
+const WINDOW: u32 = 1024;
 const SOON: Duration = Duration::from_secs(600);
 
 /// A lab with an agent on each host.
@@ -92,14 +94,17 @@ impl Served {
         });
     }
 
-    /// Starts agents anew where they end, until `over` says so.
+    /// Starts agents anew where they end, and has them attach their programs, until `over` says so.
     pub fn restart_agents(&mut self, over: impl Fn() -> bool) {
+        let mut is_new = vec![false; self.agents.len()];
         while !over() {
             for host in 0..self.hosts {
-                let agent = &mut self.agents[host as usize];
-                if agent.try_wait().expect("the agent can be waited for").is_some() {
-                    self.agents[host as usize] = self.start_agent(host);
+                let at = host as usize;
+                if self.agents[at].try_wait().expect("the agent can be waited for").is_some() {
+                    self.agents[at] = self.start_agent(host);
+                    is_new[at] = true;
                 }
+                is_new[at] = is_new[at] && self.attach_on(host).is_err();
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -108,11 +113,20 @@ impl Served {
     /// A command that sends a signal to the agents of these hosts, and waits until they stand still or have ended:
     /// on a busy machine all calls of a test may be over before.
     pub fn signal(&self, signal: &str, hosts: Range<usize>) -> String {
-        let ids: Vec<_> = self.agents[hosts].iter().map(|agent| agent.id().to_string()).collect();
-        let ids = ids.join(" ");
+        let ids = self.ids(hosts);
         let is_over = "! test -e /proc/$agent || grep -q '^State:.[TZ]' /proc/$agent/status";
         let wait = format!("until {is_over}; do sleep 0.01; done");
         format!("kill -{signal} {ids}; for agent in {ids}; do {wait}; done")
+    }
+
+    /// A command that has the agents of these hosts go on.
+    pub fn go_on(&self, hosts: Range<usize>) -> String {
+        format!("kill -CONT {}", self.ids(hosts))
+    }
+
+    fn ids(&self, hosts: Range<usize>) -> String {
+        let ids: Vec<_> = self.agents[hosts].iter().map(|agent| agent.id().to_string()).collect();
+        ids.join(" ")
     }
 
     /// A command that detaches what the agents of these hosts have attached as links.
@@ -142,6 +156,16 @@ impl Served {
         };
         let commands: Vec<_> = self.agents[hosts].iter().map(of_agent).collect();
         format!("{}; test -n \"$gone\"", commands.join("; "))
+    }
+
+    /// Has all agents attach their programs, and make cells for the next group.
+    pub fn attach(&self) {
+        (0..self.hosts).for_each(|host| self.attach_on(host).expect("the agent answers"));
+    }
+
+    fn attach_on(&self, host: u32) -> foldback::agent::Result<()> {
+        let address = self.addresses()[host as usize];
+        Client::connect(&self.address(host))?.interface(address, WINDOW).map(drop)
     }
 
     fn await_agent(&self, host: u32) {
