@@ -7,7 +7,7 @@
  * and for tests over a simulated network: all run this very code.
  *
  * What user space relies on, and the proof that a cell is never reused early, is in
- * docs/protocol.md.
+ * docs/contributing/protocol.md.
  */
 #ifndef FOLDBACK_CELL_H
 #define FOLDBACK_CELL_H

@@ -11,7 +11,8 @@
 //!                                           └──── cells ◀──── keeper ◀───────────┘  (programs gone)
 //! ```
 //!
-//! `docs/architecture.md` explains, and has all modules in their order; `docs/protocol.md` proves.
+//! `docs/contributing/architecture.md` explains, and has all modules in their order;
+//! `docs/contributing/protocol.md` proves.
 
 pub mod agent;
 pub mod bindings;

@@ -1,4 +1,4 @@
-//! Uses between the modules of the crate go down only, in the order of the table in docs/architecture.md.
+//! Uses between the modules of the crate go down only, in the order of the table in docs/contributing/architecture.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ fn root() -> &'static Path {
 
 /// The modules, from the top down: those of the table's first column.
 fn order() -> Vec<String> {
-    let text = std::fs::read_to_string(root().join("docs/architecture.md")).expect("the document");
+    let text = std::fs::read_to_string(root().join("docs/contributing/architecture.md"))
+        .expect("the document");
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `src/"));
     let name = |row: &str| row.split(['/', '`', '.']).next().unwrap_or_default().to_owned();
     rows.map(name).collect()
@@ -113,7 +114,11 @@ fn modules_use_only_what_stands_below_them() {
             }
         }
     }
-    assert!(wrong.is_empty(), "docs/architecture.md, \"Modules\":\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "docs/contributing/architecture.md, \"Modules\":\n{}",
+        wrong.join("\n")
+    );
 }
 
 #[test]

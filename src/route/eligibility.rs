@@ -138,7 +138,7 @@ pub fn who(
 
 impl By {
     /// Whether the real MPI comes to the same bits, whatever its algorithm, so that a call may go either
-    /// way: not of floating point, nor where some MPI is wrong (docs/architecture.md).
+    /// way: not of floating point, nor where some MPI is wrong (docs/decisions/15-exact-integers.md).
     pub fn is_as_exact_as_mpi(self) -> bool {
         let (op, element) = match self {
             Self::Kernel { keys: Some(keys), .. } => return matches!(keys, Keys::Pairs(_)),

@@ -6,7 +6,7 @@
 //! other message is exchanged for it. See [`super::class`] for when what is tried.
 //!
 //! Not measured, but routed by the limits alone: what the real MPI may compute with other bits
-//! (floating point; integers where some MPI is wrong, docs/architecture.md), and what does not block.
+//! (floating point; integers where some MPI is wrong, docs/decisions/15-exact-integers.md), and what does not block.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};

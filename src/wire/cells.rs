@@ -139,7 +139,7 @@ impl<M: Memory> Cells<M> {
         debug_assert!(self.is_ready(seq) && length <= self.memory.most_bytes().into());
         let cell = self.cell(seq);
         // SAFETY: a ready cell is not written again until this host says that it has released the chunk
-        // (window rule, docs/protocol.md), which takes `set_consumed`, after the borrow.
+        // (window rule, docs/contributing/protocol.md), which takes `set_consumed`, after the borrow.
         unsafe {
             let data = std::slice::from_raw_parts((&raw const (*cell).data).cast::<u8>(), length);
             (data, (*cell).consumed)

@@ -171,7 +171,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             let (transfer, chunk, of) = (flight.transfer, flight.started, flight.chunks);
             let stripe = flight.by_shards.then(|| self.next_stripe(&transfer, chunk, of));
             // Counted from the oldest that is waited for: what others learn of us must not fall
-            // behind (docs/protocol.md).
+            // behind (docs/contributing/protocol.md).
             let room = match &stripe {
                 Some(stripe) => self.room_for(stripe),
                 None => {

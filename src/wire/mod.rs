@@ -5,7 +5,7 @@
 //! blocks: transfers are queued by [`Wire::submit`], [`Wire::poll`] does what can be done, so that the
 //! same code serves blocking and non-blocking calls, and a simulated cluster in one thread.
 //!
-//! The rules (proofs in `docs/protocol.md`):
+//! The rules (proofs in `docs/contributing/protocol.md`):
 //!
 //! * Chunks of all transfers of a group are numbered by one sequence, alike on every member.
 //! * A chunk is *started* here (sent, posted) only if the cell it takes is free on every member,
@@ -154,7 +154,7 @@ enum Turn {
 const MOST_IN_FLIGHT: u64 = 64;
 /// Least cells in a window that is asked for: fewer hold up what is under way.
 pub const LEAST_WINDOW: u32 = 4 * MOST_IN_FLIGHT as u32;
-/// Least cells with which the protocol comes to its end (docs/protocol.md, "Syncs").
+/// Least cells with which the protocol comes to its end (docs/contributing/protocol.md, "Syncs").
 const SMALLEST_WINDOW: u64 = 8;
 
 /// Chunks that may be under way at once: a quarter of the window at most.
@@ -216,7 +216,8 @@ pub struct Wire<M, F, B> {
 
 impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     /// A member that has not sent anything yet. Panics if the window is so small that what is in
-    /// flight could fill it before anybody reports progress (docs/protocol.md), or cells do not hold a chunk.
+    /// flight could fill it before anybody reports progress (docs/contributing/protocol.md), or cells do not hold a
+    /// chunk.
     pub fn new(cells: Cells<M>, fabric: F, identity: Identity) -> Self {
         assert!(cells.window() >= SMALLEST_WINDOW, "a window of {} cells", cells.window());
         assert!(identity.chunk_bytes <= cells.memory().most_bytes());
@@ -363,9 +364,9 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         (self.identity.me + 1) % self.identity.members
     }
 
-    /// Whether the cells of the next `numbers` chunks are free everywhere, and rule S of docs/protocol.md lets them
-    /// start. While a sync is open this member says of itself what was true before the sync. That must not be too old
-    /// to move the window on.
+    /// Whether the cells of the next `numbers` chunks are free everywhere, and rule S of docs/contributing/protocol.md
+    /// lets them start. While a sync is open this member says of itself what was true before the sync. That must not be
+    /// too old to move the window on.
     fn may_start(&self, numbers: u64) -> bool {
         let window = self.cells.window();
         let last = self.next_seq + numbers - 1;

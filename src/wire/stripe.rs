@@ -68,7 +68,7 @@ impl Stripe {
 }
 
 /// Numbers of the sequence that stripes may have under way: a quarter of the window, as
-/// docs/protocol.md wants it.
+/// docs/contributing/protocol.md wants it.
 pub(super) fn in_flight(window: u64) -> u64 {
     window / 4
 }

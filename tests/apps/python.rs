@@ -80,7 +80,7 @@ fn left_out(mpi: Mpi) -> &'static [&'static str] {
         Mpi::Open => &["-e", "test_(win|ulfm)"],
         // Its MPI_Dist_graph_create hangs between hosts by UCX.
         // Without MPIX_Comm_iagree, mpi4py makes do with an MPI_Iallreduce, which its test calls before
-        // a barrier on one rank and after it on the others (docs/architecture.md, limits).
+        // a barrier on one rank and after it on the others (docs/contributing/architecture.md, limits).
         Mpi::Mpich5 | Mpi::Mpich5Abi => &["-x", "testDistgraphcomm", "-e", "test_ulfm"],
         _ => &[],
     }

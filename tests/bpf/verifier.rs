@@ -2,8 +2,8 @@
 
 use crate::kernel::{Hook, Kernel};
 
-/// A quarter of what the kernel takes on. 120,000 take a tenth of a second; see "Lanes instead of branches" in
-/// docs/architecture.md. The programs for jumbo frames have six times as many blocks to go through.
+/// A quarter of what the kernel takes on. 120,000 take a tenth of a second; see
+/// docs/decisions/37-lanes-in-bpf.md. The programs for jumbo frames have six times as many blocks to go through.
 const MOST: u32 = 250_000;
 const MOST_JUMBO: u32 = 600_000;
 
