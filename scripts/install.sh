@@ -25,6 +25,11 @@ put() {
 	install -D -m "$mode" "$@" "$file" "$DESTDIR$target"
 }
 
+# README, changelog, licences and all documents, by their paths in the sources.
+documents() {
+	find README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT docs -type f
+}
+
 # All that is installed, one path a line.
 list() {
 	cat <<-END
@@ -42,8 +47,8 @@ list() {
 	for page in "$work"/*.1; do
 		echo "$share/man/man1/$(basename "$page")"
 	done
-	for document in docs/*.md README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT; do
-		echo "$share/doc/foldback/$(basename "$document")"
+	documents | while read -r document; do
+		echo "$share/doc/foldback/$document"
 	done
 }
 
@@ -68,8 +73,8 @@ install)
 	for page in "$work"/*.1; do
 		put 644 "$page" "$share/man/man1/$(basename "$page")"
 	done
-	for document in docs/*.md README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT; do
-		put 644 "$document" "$share/doc/foldback/$(basename "$document")"
+	documents | while read -r document; do
+		put 644 "$document" "$share/doc/foldback/$document"
 	done
 	;;
 uninstall)
@@ -81,7 +86,7 @@ uninstall)
 	list | while read -r path; do
 		rm -f "$DESTDIR$path"
 	done
-	rmdir "$DESTDIR$share/doc/foldback" 2>/dev/null || true
+	find "$DESTDIR$share/doc/foldback" -depth -type d -empty -delete 2>/dev/null || true
 	;;
 *)
 	echo "usage: scripts/install.sh install|uninstall" >&2
