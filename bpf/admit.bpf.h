@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0-only */
-/* Who may touch what: from a frame to its group and cell, for frames that come from where they
+/* The admission of frames: from a frame to its group and cell, for frames that come from where they
  * say. */
 #ifndef FOLDBACK_ADMIT_BPF_H
 #define FOLDBACK_ADMIT_BPF_H
@@ -65,9 +65,9 @@ static __always_inline int fb_find_group(struct fb_context *c, int xdp)
 	return c->key && c->counters ? 0 : -1;
 }
 
-/* Finds the cell of the frame's chunk. The memory of a group that is destroyed may become the next
- * one's at once (hash maps since Linux 6.1), perhaps while this program is held up between looking
- * up the one and the other; a map of cells is one group's alone, and says whose. */
+/* Finds the cell of the frame's chunk. The memory of a destroyed group may become the next one's at
+ * once (hash maps since Linux 6.1), perhaps while this program is held up between two look-ups. A
+ * map of cells is one group's alone, and says whose. */
 static __always_inline int fb_find_cell(struct fb_context *c)
 {
 	__u32 zero = 0, slot = c->group->slot;
@@ -89,8 +89,8 @@ static __always_inline int fb_is_multicast(const struct fb_headers *headers)
 	return headers->eth.h_dest[0] & 1;
 }
 
-/* Whether a packet from the wire is for this host: for its address; or for that of all members, of
- * a frame that nobody answers, for an answer is sent from the address that the frame came to. */
+/* Whether a packet from the wire is for this host. The address of all members serves only frames
+ * without an answer: an answer is sent from the address that the frame came to. */
 static __always_inline int fb_is_to_us(const struct fb_headers *headers,
 				       const struct fb_frame *frame, const struct fb_group *group)
 {
@@ -104,8 +104,8 @@ static __always_inline int fb_is_to_us(const struct fb_headers *headers,
 }
 
 /* Brings the payload to where the cell's programs want it. Says why not, if that fails, or if the
- * frame, and the payload as far as its seal is of that, are not as a member sent them. What comes
- * from this host's leader has not been underway, and is taken as it is. */
+ * frame, and the payload as far as its seal is of that, are not as a member sent them. A frame from
+ * this host's leader has not been underway: its seal is not checked. */
 static __always_inline int fb_receive(const struct fb_packet *packet, struct fb_context *c,
 				      int from_wire)
 {
@@ -155,8 +155,8 @@ static __always_inline int fb_is_heard(struct fb_group *group, __u8 member)
 
 /* Keeps the MAC address that a frame of a member's came from, since a bond, or a virtual machine
  * that moves, takes another in mid-run. The frame has said something new: a copy of an older one,
- * which anybody could send again, says nothing. Super-frames teach nothing: whoever misses what was
- * sent to its old address asks for it, by a frame of its own. */
+ * which anybody could send again, says nothing. Super-frames teach nothing: a member that misses
+ * frames to its old address asks for them, by a frame of its own. */
 static __always_inline void fb_learn(const struct fb_context *c, const struct fb_headers *headers)
 {
 	volatile __u64 *mac = fb_mac_of(c->group, c->frame->source);
@@ -167,10 +167,10 @@ static __always_inline void fb_learn(const struct fb_context *c, const struct fb
 		*mac = from;
 }
 
-/* Judges a packet from the wire, whose group is known. Says why not, if it is not from a member's
- * address, and the port that is root's there, to this host's, or no sense can be made of it here
- * (`sound`: of the headers). A member that has not said HELLO can have nothing else to say: its
- * host's programs did not know the group yet, so anybody there could have sent the frame. */
+/* Judges a packet from the wire, whose group is known. Says why not, if the packet is not from a
+ * member's address and root's port there, or not to this host, or makes no sense (`sound`: its
+ * headers do). A member that has not said HELLO can have nothing else to say: its host's programs
+ * did not know the group yet, so anybody there could have sent the frame. */
 static __always_inline int fb_admit(const struct fb_headers *headers, struct fb_context *c,
 				    int sound)
 {

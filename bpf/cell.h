@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0-only */
 /*
- * The protocol at a cell: what a frame does to it, and what it is answered with.
+ * The protocol at a cell: the effect of a frame on it, and the answer to the frame.
  *
  * Everything here works on a locked cell and knows neither packets nor maps. The BPF programs wrap
  * it (tc.bpf.h, xdp.bpf.h), and so does user space, natively (native.c), for the second transport
  * and for tests over a simulated network: all run this very code.
  *
- * What user space relies on, and the proof that a cell is never reused early, is in
- * docs/contributing/protocol.md.
+ * docs/contributing/protocol.md says what user space relies on, and proves that a cell is never
+ * reused early.
  */
 #ifndef FOLDBACK_CELL_H
 #define FOLDBACK_CELL_H
@@ -29,7 +29,7 @@ struct fb_context {
 	struct fb_counters *counters;
 };
 
-/* What to send once the cell has been seen to; `mask` 0: nothing. */
+/* The frames to send once the cell has been seen to; `mask` 0: none. */
 struct fb_reply {
 	__u64 mask; /* members to send to, one bit each */
 	__u8 kind;
@@ -49,8 +49,8 @@ static __always_inline __u64 fb_others(const struct fb_group *group)
 }
 
 /* Takes the cell's lock. The holder runs on another CPU, with bottom halves off, or is the leader
- * process filling in a cell, so it is held for about a microsecond; but a virtual CPU may be put
- * to sleep, hence the bound. */
+ * process filling in a cell, so it holds the lock for about a microsecond. But a virtual CPU may be
+ * put to sleep, hence the bound. */
 static __always_inline int fb_lock(struct fb_cell *cell)
 {
 	for (int i = 0; i < FB_LOCK_TRIES; i++) {
@@ -65,8 +65,8 @@ static __always_inline void fb_unlock(struct fb_cell *cell)
 	__sync_lock_test_and_set(&cell->lock, 0);
 }
 
-/* Hands the cell to user space. The exchange is a full barrier: whoever sees `ready` sees the data
- * (BPF has no store-release before Linux 6.15). */
+/* Hands the cell to user space. The exchange is a full barrier: a process that sees `ready` sees
+ * the data (BPF has no store-release before Linux 6.15). */
 static __always_inline void fb_publish(struct fb_cell *cell, __u64 seq)
 {
 	__sync_lock_test_and_set(&cell->ready, seq);
@@ -143,8 +143,8 @@ static __always_inline void fb_mismatch(const struct fb_context *c)
 	c->cell->message = (held > heard ? held : heard) | FB_MISMATCHED;
 }
 
-/* Whose contributions, one bit each, make the cell's fold complete here: on a ring this member's,
- * and what the one before it passes on. */
+/* The members, one bit each, whose contributions make the cell's fold complete here: on a ring this
+ * one and the one before it. */
 static __always_inline __u64 fb_wanted(const struct fb_context *c)
 {
 	const struct fb_group *group = c->group;
@@ -157,8 +157,8 @@ static __always_inline __u64 fb_wanted(const struct fb_context *c)
 	return 1ULL << (self & 63) | 1ULL << (fb_before(group, self) & 63);
 }
 
-/* What is complete here goes on along the ring, once: the fold as far as it has come, up to the
- * target; the result, until all have it. */
+/* Passes complete data on along the ring, once: the fold so far, up to the target; the result,
+ * until all have it. */
 static __always_inline void fb_pass_on(const struct fb_context *c, int can_send,
 				       struct fb_reply *reply)
 {
@@ -210,9 +210,9 @@ static __always_inline int fb_why_unsealed(const struct fb_key *key)
 	return key->keyed ? FB_WHY(drop_forged) : FB_WHY(drop_corrupt);
 }
 
-/* The frame says what is known already: it was asked for too early, perhaps, which the leader wants
- * to know. Nobody asks for pieces, nor for direct contributions: who sends them again does not know
- * who misses them. */
+/* The frame says what is known already: perhaps it was asked for too early, and the leader wants to
+ * know. Nobody asks for pieces, nor for direct contributions: their sender does not know who misses
+ * them. */
 static __always_inline int fb_repeated(const struct fb_context *c)
 {
 	const struct fb_frame *frame = c->frame;
@@ -282,7 +282,7 @@ static __always_inline int fb_contribute(const struct fb_context *c, int can_sen
 	return why;
 }
 
-/* Whether the frame, of a kind that is deposited, comes from whom it may come. */
+/* Whether the frame, of a kind that is deposited, comes from its right sender. */
 static __always_inline int fb_may_deposit(const struct fb_context *c)
 {
 	const struct fb_frame *frame = c->frame;
@@ -298,9 +298,9 @@ static __always_inline int fb_may_deposit(const struct fb_context *c)
 	return frame->source == frame->target && frame->target != c->group->self;
 }
 
-/* Keeps account of whether this host hears what goes to all: results and broadcasts that come to it
- * alone, though all members were thought to hear them, are what it has missed and asked for. What
- * only came late has come before the answer. */
+/* Keeps account of whether this host hears frames to all. It has missed and asked for results and
+ * broadcasts that come to it alone, though all members were thought to hear them. A frame that was
+ * only late has come before the answer. */
 static __always_inline void fb_hear(const struct fb_context *c, int alone)
 {
 	struct fb_control *control = c->control;
@@ -359,7 +359,7 @@ static __always_inline int fb_deposit(const struct fb_context *c, int alone, int
 	return 0;
 }
 
-/* The member behind waits for what goes along a ring. */
+/* The member behind waits for frames along a ring. */
 static __always_inline void fb_pull_ring(const struct fb_context *c, struct fb_reply *reply)
 {
 	const struct fb_frame *frame = c->frame;
@@ -386,8 +386,8 @@ static __always_inline void fb_pull_ring(const struct fb_context *c, struct fb_r
 	}
 }
 
-/* Somebody waits for a direct chunk. The fold is the same everywhere, so whoever has it can tell;
- * whoever has not is waiting too, and sends its contribution again by itself. */
+/* Somebody waits for a direct chunk. The fold is the same everywhere, so any member that has it can
+ * tell. Members without it wait too, and send their contributions again unasked. */
 static __always_inline void fb_pull_direct(const struct fb_context *c, struct fb_reply *reply)
 {
 	const struct fb_cell *cell = c->cell;

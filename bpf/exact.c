@@ -69,8 +69,7 @@ static void fb_sum_in_integers(void *into, const void *const *parts, __u64 count
 #define FB_LANES_TARGET __attribute__((target("avx512f,avx512dq")))
 #include "exact_lanes.h"
 
-/* The default floating-point environment: to nearest, subnormals kept, no traps; and what of it is
- * only told. */
+/* The default floating-point environment: to nearest, subnormals kept, no traps; and its flags. */
 enum { FB_MXCSR = 0x1f80, FB_MXCSR_FLAGS = 0x3f };
 
 static void fb_sum_in_lanes(void *into, const void *const *parts, __u64 count, __u64 elements,

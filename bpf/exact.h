@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0-only */
 /*
- * Exact sums of IEEE 754 binary64 and binary32 in integers, rounded once, to nearest, ties to even:
- * the same bits in any order, on any CPU, in the kernel and in user space.
+ * Exact sums of IEEE 754 binary64 and binary32 in integers, rounded once, to nearest, ties to even.
+ * The bits are the same in any order, on any CPU, in the kernel and in user space.
  *
  * An accumulator is as long as the format's numbers reach, a "small superaccumulator" (R. Neal,
  * Fast exact summation using small and large superaccumulators, arXiv 1505.05571). Its chunks are
@@ -18,16 +18,16 @@
  * With carries in time, 2^40 numbers may be summed.
  *
  * Not finite: a NaN, or both infinities, make the one canonical NaN, whatever payloads and signs
- * there were, since which of several NaNs came first must not matter. A sum of zero is +0, unless
- * only -0 was added. The empty sum is +0.
+ * there were. The order of several NaNs must not matter. A sum of zero is +0, unless only -0 was
+ * added. The empty sum is +0.
  *
  * All zeroes is an empty accumulator. Only chunks between the lowest and the highest in use are
  * ever walked: four or five for numbers of like magnitude.
  *
  * Plain C without BPF, libc or floating point, like fold.h. In a BPF program that loops over
- * elements, adding may be inlined; rounding must be a global function: else every turn of it leaves
- * an end of its own to be looked at, and the verifier gives up (Linux 6.18, clang 14, 176 doubles:
- * "The sequence of 8193 jumps is too complex").
+ * elements, adding may be inlined, but rounding must be a global function. Otherwise every turn
+ * leaves an end of its own to be looked at, and the verifier gives up. (Linux 6.18, clang 14, 176
+ * doubles: "The sequence of 8193 jumps is too complex".)
  */
 #ifndef FOLDBACK_EXACT_H
 #define FOLDBACK_EXACT_H
@@ -44,7 +44,7 @@ enum {
 	FB_EXACT32_CHUNKS = 10,
 };
 
-/* What has been added, beside what is in the chunks. */
+/* Special values that have been added, beside the contents of the chunks. */
 enum fb_exact_seen {
 	FB_EXACT_NAN = 1,
 	FB_EXACT_PLUS_INF = 2,
@@ -85,7 +85,7 @@ struct fb_exact_format {
 FB_EXACT_INLINE int fb_exact_used(__u32 *k, const struct fb_exact_head *head,
 				  struct fb_exact_format format)
 {
-	/* What is checked is what is used: the compiler must not make another of it, or the
+	/* The checked value is the used one: the compiler must not make another of it, or the
 	 * verifier does not know its bounds. */
 	__asm__ volatile("" : "+r"(*k));
 	return *k < head->end && *k < format.chunks;
@@ -161,7 +161,7 @@ FB_EXACT_INLINE void fb_exact_carry(struct fb_exact_head *head, __s64 *chunk,
 		chunk[k] = digit & 0xffffffff;
 		carry = digit >> 32;
 	}
-	/* What is checked is what is used. */
+	/* The checked value is the used one. */
 	__asm__ volatile("" : "+r"(end));
 	if (end < format.chunks) {
 		chunk[end] = carry;
@@ -169,7 +169,7 @@ FB_EXACT_INLINE void fb_exact_carry(struct fb_exact_head *head, __s64 *chunk,
 	}
 }
 
-/* The sum, rounded. Leaves it carried, otherwise as it is. */
+/* The sum, rounded. Leaves it carried, otherwise unchanged. */
 FB_EXACT_INLINE __u64 fb_exact_round(struct fb_exact_head *head, __s64 *chunk,
 				     struct fb_exact_format format)
 {

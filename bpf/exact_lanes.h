@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Exact sums of FB_LANES elements side by side, where the CPU's own arithmetic provably suffices:
- * included by exact.c once for each width of vectors, with the names of its two functions,
- * FB_LANES_SOME and FB_LANES_SUM, and in FB_LANES_TARGET the CPU that they are for.
+ * Exact sums of FB_LANES elements side by side, where the CPU's own arithmetic provably suffices.
+ * exact.c includes it once for each width of vectors. FB_LANES_SOME and FB_LANES_SUM name its two
+ * functions, and FB_LANES_TARGET has their CPU.
  *
  * A chain of sums t[i] = t[i-1] + x[i], rounded, has errors e[i] that are doubles and known exactly
- * (Knuth's TwoSum; TAOCP 2, 4.2.2, Theorem B), so the sum is t + (e[2] + ... + e[n]). What
- * overflows or is not finite makes an error a NaN, and no comparison with that is true. (Boldo,
- * Graillat and Muller, On the robustness of the 2Sum and Fast2Sum algorithms, ACM TOMS 2017: a
- * TwoSum whose sum does not overflow is exact, or not finite.) Additions are exact among
+ * (Knuth's TwoSum; TAOCP 2, 4.2.2, Theorem B), so the sum is t + (e[2] + ... + e[n]). A sum that
+ * overflows or is not finite makes an error a NaN, and no comparison with that is true. A TwoSum
+ * whose sum does not overflow is exact, or not finite (Boldo, Graillat and Muller, On the
+ * robustness of the 2Sum and Fast2Sum algorithms, ACM TOMS 2017). Additions are exact among
  * subnormals.
  *
  * Binary64. The errors' sum E is made by TwoSums too. If all of those are exact, t + E is the sum,
  * and rounded once. Else E is wrong by (n-2) u (|e[2]| + ... + |e[n]|) at most, to first order,
  * with u = 2^-53 (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). `slack` is 2 n u
- * times that, so that its own rounding, that of `slack` + E, and the second order are in it, for n
- * up to FB_LANES_MOST. Rounding never decreases: if t + (E - slack) and t + (E + slack) are rounded
- * to the same number, the sum between them is too.
+ * times that, so that its own rounding, the rounding of `slack` + E, and the second order are in
+ * it, for n up to FB_LANES_MOST. Rounding never decreases: if t + (E - slack) and t + (E + slack)
+ * are rounded to the same number, the sum between them is too.
  *
  * Binary32. The chain is in doubles. If all errors are 0, it is the sum, and rounded once. Else the
- * sum is between t - slack and t + slack with a `slack` of 2 (|e[2]| + ... + |e[n]|), and 2 u |t|
- * for the rounding of these two: converted to the same single, so is the sum.
+ * sum is between t - slack and t + slack. `slack` is 2 (|e[2]| + ... + |e[n]|), and 2 u |t| for the
+ * rounding of these two. If both are converted to the same single, so is the sum.
  *
- * Of two parts, IEEE 754's sum is the exact one, rounded, but for which NaN it is; of singles too
- * if it is rounded to a double before, which has more than twice as many bits (Figueroa, When is
- * double rounding innocuous?, ACM SIGNUM 1995).
+ * Of two parts, IEEE 754's sum is the exact one, rounded, except for the choice of a NaN. That
+ * holds for singles too if it is rounded to a double before, which has more than twice as many bits
+ * (Figueroa, When is double rounding innocuous?, ACM SIGNUM 1995).
  *
  * Zeroes have the right sign: a sum of two is -0 only if both are, and so is the chain. t - (+0) is
- * t, sign included. If there were errors, a sum of zero is the same by both ways of binary64 only
- * if both are exactly zero, hence +0; in binary32 two ways that are 2 `slack`, four times the least
- * subnormal and more, apart are not both zero.
+ * t, sign included. With errors, a sum of zero in binary64 is the same by both ways only if both
+ * are exactly zero, hence +0. In binary32 the two ways are 2 `slack` apart, four times the least
+ * subnormal and more, and are not both zero.
  *
  * Needs rounding to nearest, and subnormals: exact.c sees to that.
  */
@@ -115,7 +115,7 @@ static __attribute__((noinline)) __u64 FB_LANES_SUM(void *into, const void *cons
 						    __u64 count, __u64 at, __u64 elements,
 						    __u64 width)
 {
-	/* Each case is compiled by itself. */
+	/* Each case is compiled separately. */
 	for (; at + FB_LANES <= elements; at += FB_LANES) {
 		if (width == 8 && count == 2)
 			FB_LANES_SOME(into, parts, 2, at, 8);

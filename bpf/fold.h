@@ -4,14 +4,14 @@
  *
  * Plain C without BPF or libc, so that the tests compile the very same code natively.
  *
- * Elements are folded as lanes of 64-bit words (SWAR, "SIMD within a register"; the lane tricks
- * are those of Warren, Hacker's Delight, 2nd ed., 2-18). The lane width is a pair of constants, not
- * a branch, so one loop serves all types of an op; and nothing branches on data, which would
- * double the verifier's paths with every element (1,000,000 instructions were not enough).
+ * Elements are folded as lanes of 64-bit words (SWAR, "SIMD within a register"; the lane tricks are
+ * from Warren, Hacker's Delight, 2nd ed., 2-18). The lane width is a pair of constants, not a
+ * branch, so one loop serves all types of an op. Nothing branches on data, which would double the
+ * verifier's paths with every element (1,000,000 instructions were not enough).
  *
- * Loops go over blocks of FB_FOLD_BLOCK bytes and are unrolled within one: the verifier walks 22
- * turns at most, a 4-byte message costs one. The last block folds up to 63 bytes beyond the
- * payload: padding, sent to nobody.
+ * Loops go over blocks of FB_FOLD_BLOCK bytes and are unrolled within one. The verifier walks 22
+ * turns at most, 139 for jumbo frames; a 4-byte message costs one. The last block folds up to 63
+ * bytes beyond the payload: padding, sent to nobody.
  *
  * Not by bpf_loop(), which calls through a pointer at every turn.
  */
@@ -116,7 +116,7 @@ int fb_fold(struct fb_payload *into, const struct fb_payload *from, __u32 op, __
 
 /*
  * Clears the block that holds the last of `length` bytes (1 to FB_MOST_BYTES), before they are
- * loaded: a fold takes whole blocks, and what was there may be another user's.
+ * loaded. A fold takes whole blocks, and the old bytes may be another user's.
  */
 static inline __attribute__((always_inline)) void fb_clear_last_block(struct fb_payload *into,
 								      __u32 length)
@@ -124,7 +124,7 @@ static inline __attribute__((always_inline)) void fb_clear_last_block(struct fb_
 	__u32 block = (length - 1) / FB_FOLD_BLOCK;
 	__u64 *words;
 
-	/* What is checked is what is used: the compiler must not make another of it. */
+	/* The checked value is the used one: the compiler must not make another of it. */
 	__asm__ volatile("" : "+r"(block));
 	if (block >= FB_MOST_BYTES / FB_FOLD_BLOCK)
 		return;
@@ -142,9 +142,9 @@ int fb_copy(struct fb_payload *into, const struct fb_payload *from, __u32 length
 }
 
 /*
- * FB_OP_PLACE: puts `length` bytes of `from` to byte `offset` of `into`, in whole words: what
- * follows up to the next multiple of 8 is lost. Word by word, since the verifier knows the bounds
- * of two lengths but not of their sum.
+ * FB_OP_PLACE: puts `length` bytes of `from` to byte `offset` of `into`, in whole words: bytes
+ * behind them up to the next multiple of 8 are lost. Word by word, since the verifier knows the
+ * bounds of two lengths but not of their sum.
  */
 int fb_place(struct fb_payload *into, const struct fb_payload *from, __u32 offset, __u32 length)
 {
@@ -155,7 +155,7 @@ int fb_place(struct fb_payload *into, const struct fb_payload *from, __u32 offse
 	for (__u32 i = 0; i < FB_MOST_BYTES / 8; i++) {
 		__u32 at = first + i;
 
-		/* What is checked is what is used: the compiler must not make another of it. */
+		/* The checked value is the used one: the compiler must not make another of it. */
 		__asm__ volatile("" : "+r"(at));
 		if (i * 8 >= length || at >= FB_MOST_BYTES / 8)
 			break;

@@ -8,11 +8,11 @@
  *                                  ▲
  *   leader ────────mmap────────────┘
  *
- * A star fold: every member sends its contribution to the chunk's aggregator. There each is folded
- * into the cell, by XDP or TC ingress as it comes from the wire, or by TC egress when the leader
- * of the aggregator itself sends it. Whichever comes last completes the cell; the frame it came
- * in is made the result and cloned to all members, where ingress deposits it. A broadcast is
- * cloned to all members at the root's egress.
+ * A star fold: every member sends its contribution to the chunk's aggregator. There it is folded
+ * into the cell: by XDP or TC ingress as it comes from the wire, or by TC egress when the
+ * aggregator's own leader sends it. The last contribution completes the cell. Its frame is made the
+ * result and cloned to all members, where ingress deposits it. A broadcast is cloned to all members
+ * at the root's egress.
  *
  * Nothing here keeps time. A leader that waits too long sends a PULL; the programs answer it from
  * the cells, on behalf of processes that are busy elsewhere (cell.h).

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0-only */
-/* Whether sense can be made of a frame, whichever way it came. */
+/* Whether a frame makes sense, whichever way it came. */
 #ifndef FOLDBACK_FRAME_H
 #define FOLDBACK_FRAME_H
 
@@ -9,8 +9,8 @@
 #define __always_inline inline __attribute__((always_inline))
 #endif
 
-/* Whether a frame's payload goes into a cell as it is. Programs do nothing else with it, so they
- * leave it to the process that gets it to check the payload, which a CPU does far faster there. */
+/* Whether a frame's payload goes into a cell unchanged. Programs do nothing else with it, so the
+ * process that gets the payload checks it, far faster. */
 static __always_inline int fb_is_deposited(const struct fb_frame *frame)
 {
 	return frame->kind == FB_KIND_BROADCAST || frame->kind == FB_KIND_PIECE;

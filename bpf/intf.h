@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the BPF programs and user space share on one host: map keys and values, limits, counters.
- * The only definition, like wire.h; bump FB_INTF_VERSION on any change (shim and agent compare it).
+ * Map keys and values, limits, counters: shared by the BPF programs and user space of one host. The
+ * only definition, like wire.h. Bump FB_INTF_VERSION on any change (shim and agent compare it).
  */
 #ifndef FOLDBACK_INTF_H
 #define FOLDBACK_INTF_H
@@ -19,8 +19,8 @@ enum {
 	FB_LOCK_TRIES = 512,
 	/* The member that stands for all others, of a group that has fewer members. */
 	FB_EVERYONE = FB_MAX_MEMBERS - 1,
-	/* A member does not hear what goes to all at once if it misses much: what it has missed
-	 * counts for FB_MISS, what it has not makes up for one. */
+	/* A member does not hear frames to all if it misses many: a missed one counts for FB_MISS,
+	 * and any other makes up for one. */
 	FB_MISS = 8,
 	FB_DEAF_FROM = 128,
 	/* Words of a key: one for each word of a frame, but for the seal, and of its payload; and
@@ -41,7 +41,7 @@ struct fb_member {
 	__be32 address;
 	__u32 reserved;
 	/* MAC address towards the member in the first 6 bytes, learnt from its HELLO, and then from
-	 * whatever comes from it; all 0: none yet. One word, so that it is replaced at once. */
+	 * its later frames; all 0: none yet. One word, so that it is replaced at once. */
 	__u64 mac;
 };
 
@@ -144,8 +144,8 @@ struct fb_counters {
 #undef FB_COUNTER_FIELD
 };
 
-/* Why nothing, or not all, came of a frame: the place of the counter that counts it. 0, the place
- * of one that is no such reason: nothing is wrong. */
+/* The reason why nothing, or not all, came of a frame: the place of its counter. 0, the place of a
+ * counter that is no reason: nothing is wrong. */
 #define FB_WHY(name) ((int)(__builtin_offsetof(struct fb_counters, name) / sizeof(__u64)))
 
 #endif

@@ -6,20 +6,19 @@
  * its way to the host that the port leads to. User space sets the seed, writes `rates`, reads
  * `ports`.
  *
- * The fate of the n-th frame of a port is a function of (seed, port, n) and nothing else: the
- * random numbers are a hash of the three (splitmix64), not the state of a generator. So it needs
- * no lock, and the same frames in the same order meet the same faults.
+ * The fate of the n-th frame of a port depends on (seed, port, n) alone. The random numbers are a
+ * hash of the three (splitmix64), not the state of a generator. So it needs no lock, and the same
+ * frames in the same order meet the same faults.
  *
  * Reordering swaps a frame with the one that follows it on its port. A program cannot make a frame
- * out of nothing, so the held frame's bytes are kept in a map; when the next frame comes, a clone
- * of that one is sent and the original is overwritten with the held bytes. A frame with no
- * successor stays held, however long: to a protocol that is a very late frame. The bytes take over
- * the successor's metadata, so checksums must have been filled in before (the lab turns checksum
- * and segmentation offload off where faults are on) and both must be of one network protocol. They
- * take over its truesize, too, what the kernel takes for its memory. Helpers that lengthen a frame
- * leave that as it was, and TCP's receiver, which divides by the ratio of the two
- * (tcp_measure_rcv_mss, in 8 bits), dies of a frame that is longer. So a longer frame than the
- * successor stays held.
+ * out of nothing, so the held frame's bytes are kept in a map. When the next frame comes, a clone
+ * of it is sent, and the original is overwritten with the held bytes. A frame with no successor
+ * stays held, however long: to a protocol that is a very late frame. The bytes take over the
+ * successor's metadata. So checksums must have been filled in before (the lab turns checksum and
+ * segmentation offload off for faults), and both must be of one network protocol. The bytes take
+ * over its truesize, too, the kernel's measure of its memory. Helpers that lengthen a frame do not
+ * change it. TCP's receiver divides by the ratio of the two (tcp_measure_rcv_mss, in 8 bits), and
+ * dies of a longer frame. So a longer frame than the successor stays held.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -42,7 +41,7 @@ struct {
 	__type(value, struct lf_port);
 } ports SEC(".maps");
 
-/* Port number -> its rates. Written by user space, at any time, read here; sized likewise. */
+/* Port number -> its rates. Written by user space, at any time, read here; sized as above. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the lab's fault program and user space share. The only definition. */
+/* Shared definitions of the lab's fault program and user space. The only definition. */
 #ifndef FOLDBACK_LAB_FAULTS_H
 #define FOLDBACK_LAB_FAULTS_H
 
@@ -34,8 +34,8 @@ struct lf_counters {
 #undef LF_COUNTER_FIELD
 };
 
-/* What befalls the frames to a port: rates, in fixed point with 32 bits after the point, and which
- * frames. */
+/* The faults of the frames to a port: rates, in fixed point with 32 bits after the point, and the
+ * frames that suffer them. */
 struct lf_rates {
 	__u64 loss;
 	__u64 corrupt;

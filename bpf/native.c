@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * The protocol of the programs, compiled for user space: for the second transport, which works the
- * same cells where the programs do not, and for tests over a simulated network.
+ * The protocol of the programs, compiled for user space. The second transport works the same cells
+ * with it where the programs do not; tests use it over a simulated network.
  */
 #include <stddef.h>
 #include <string.h>

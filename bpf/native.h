@@ -6,7 +6,7 @@
 #include "exact.h"
 #include "intf.h"
 
-/* What a hook sends: `frame` with `payload`, of `frame.length` bytes, to each member of `mask`. */
+/* A hook's output: `frame` with `payload`, of `frame.length` bytes, to each member of `mask`. */
 struct fb_native_reply {
 	__u64 mask;
 	__u64 to_tc; /* nothing yet: TC must see the frame too */
@@ -19,7 +19,7 @@ struct fb_native_reply {
  * be taken in by this host. HELLOs are the kernel's alone. */
 int fb_native_admits(const struct fb_frame *frame, __u64 bytes, const struct fb_group *group);
 
-/* What a hook does with a frame: sees to the cell, and fills in what is to be sent. The payload is
+/* The work of a hook on a frame: sees to the cell, and fills in the frames to send. The payload is
  * of `frame->length` bytes. This host's own frame needs no seal. */
 void fb_native_cell(const struct fb_frame *frame, const void *payload, const struct fb_group *group,
 		    const struct fb_key *key, struct fb_control *control, struct fb_cell *cell,
@@ -31,8 +31,8 @@ __u64 fb_seal(const struct fb_frame *frame, const struct fb_payload *payload, __
 int fb_fold(struct fb_payload *into, const struct fb_payload *from, __u32 op, __u32 type,
 	    __u32 length);
 
-/* What exact sums are made by, where it suffices; on other CPUs than x86-64 by integers. The caller
- * knows what this CPU has. */
+/* The means of exact sums, where the CPU's arithmetic suffices; on other CPUs than x86-64 integers.
+ * The caller knows what this CPU has. */
 enum fb_exact_by {
 	FB_EXACT_BY_INTEGERS,
 	FB_EXACT_BY_SSE2,
@@ -42,7 +42,7 @@ enum fb_exact_by {
 
 /* The exact sum of each of `elements` elements over `count` parts, rounded once: binary64 for a
  * `width` of 8, binary32 for one of 4. Nothing need be aligned, and `into` may be one of the parts.
- * No parts: +0. The thread's floating-point environment does not matter, and is left as it is. */
+ * No parts: +0. The thread's floating-point environment does not matter, and does not change. */
 void fb_exact_sum(void *into, const void *const *parts, __u64 count, __u64 elements, __u64 width,
 		  enum fb_exact_by by);
 

@@ -4,17 +4,17 @@
  * one, a checksum. UDP's checksum cannot serve: the programs rewrite payloads, and between
  * namespaces nobody computes it. src/wire/seal.rs is the same in Rust.
  *
- * The code. NH (Black, Halevi, Krawczyk, Krovetz, Rogaway: UMAC, CRYPTO 1999) under two keys, the
- * second being the first moved on by one word (Toeplitz), hashes the frame without its seal and the
- * payload, filled up with zeroes to whole words, to 128 bits. SipHash-2-4 (Aumasson, Bernstein,
+ * The code. NH hashes the frame without its seal and the payload, filled up with zeroes to whole
+ * words, to 128 bits (Black, Halevi, Krawczyk, Krovetz, Rogaway: UMAC, CRYPTO 1999). It uses two
+ * keys; the second is the first moved on by one word (Toeplitz). SipHash-2-4 (Aumasson, Bernstein,
  * INDOCRYPT 2012) makes 64 bits of these and of two words of the frame, which say number, kind,
  * source and length. Two messages of one length have the same 128 bits with a probability of 2^-64
  * at most (the theorem on Toeplitz-NH there). SipHash hides whether they have. So a try of somebody
  * without the key succeeds with a probability of about 2^-64, whatever frames they have seen.
  *
- * The checksum. Words are summed in two lanes, of the even and of the odd ones, which a CPU does
- * side by side. A lane has a sum, and a sum of the first's values, so that it tells words that
- * changed places (Fletcher, IEEE Transactions on Communications, 1982; with the modulus 2^64).
+ * The checksum. Words are summed in two lanes, the even and the odd ones, which a CPU does side by
+ * side. A lane has a sum, and a sum of that sum's values, so that it tells words that changed
+ * places (Fletcher, IEEE Transactions on Communications, 1982; with the modulus 2^64).
  * Multiplications mix all four. It finds accidents, not malice.
  *
  * Words are of 64 bits in host byte order. Plain C without BPF or libc, like fold.h.
@@ -31,7 +31,7 @@ static inline __attribute__((always_inline)) __u64 fb_word(const struct fb_paylo
 	__u32 beyond;
 	__u64 word;
 
-	/* What is checked is what is used: the compiler must not make another of it. */
+	/* The checked value is the used one: the compiler must not make another of it. */
 	__asm__ volatile("" : "+r"(at));
 	if (at > FB_MOST_BYTES - 8 || at >= length)
 		return 0;
@@ -201,7 +201,7 @@ static inline __attribute__((always_inline)) __u64 fb_code(const struct fb_frame
 	return v0 ^ v1 ^ v2 ^ v3;
 }
 
-/* What a frame's `seal` must be; of `length` bytes of payload, at most FB_MOST_BYTES. Global, not
+/* The right `seal` of a frame, with `length` bytes of payload, at most FB_MOST_BYTES. Global, not
  * static: the verifier then checks it once, for any arguments. */
 __u64 fb_seal(const struct fb_frame *frame, const struct fb_payload *payload, __u32 length,
 	      const struct fb_key *key)

@@ -4,7 +4,7 @@
  * and nothing is answered.
  *
  * The loops call functions that are global, not static: the verifier checks each once, not at every
- * turn. That needs no bpf_loop(), which is younger than the oldest kernel we aim at.
+ * turn. bpf_loop() would call through a pointer at every turn.
  */
 #ifndef FOLDBACK_SUPER_BPF_H
 #define FOLDBACK_SUPER_BPF_H
@@ -77,7 +77,7 @@ int fb_deposit_one(struct __sk_buff *skb, const struct fb_frame *first, struct f
 	struct fb_scratch *here = fb_scratch_here();
 	struct fb_packet packet = {.ctx = skb, .payload = at + FB_FRAME_BYTES};
 	struct fb_context c = {.group = group};
-	/* What goes along a ring comes by itself. */
+	/* Frames along a ring come one by one. */
 	struct fb_reply none = {};
 	int why;
 

@@ -14,7 +14,7 @@ enum {
 	FB_TC_TAKEN = TC_ACT_SHOT,
 };
 
-/* Makes `headers`, those of the packet in hand, those of a packet of `bytes` bytes from this host
+/* Turns the headers of the packet in hand into headers of a packet of `bytes` bytes from this host
  * to nobody yet. */
 static __always_inline void fb_fill_headers(struct fb_headers *headers, __u32 bytes,
 					    const struct fb_group *group, const __u8 *own_mac)
@@ -83,8 +83,7 @@ int fb_send(struct __sk_buff *skb, struct fb_headers *headers, const struct fb_g
 	if (!headers || !group || !counters)
 		return 0;
 	base = fb_ip_sum(&headers->ip);
-	/* Segmentation fills in UDP checksums, beginning with that of the pseudo-header, RFC 768.
-	 */
+	/* Segmentation completes UDP checksums from the sum of the pseudo-header, RFC 768. */
 	pseudo = skb->gso_size ? fb_pseudo_sum(headers) : 0;
 	frames = fb_frames_of(skb);
 	skb->mark = FB_MARK;
@@ -116,7 +115,7 @@ int fb_send(struct __sk_buff *skb, struct fb_headers *headers, const struct fb_g
 	return pending;
 }
 
-/* To whom a frame for the members of `mask` is sent: to all others at once, where they hear it. */
+/* The receivers of a frame for the members of `mask`: all others at once, if all hear it. */
 static __always_inline __u64 fb_audience(const struct fb_context *c, __u64 mask, __u32 frames)
 {
 	if (!*(volatile const __u32 *)&c->control->multicast || mask != fb_others(c->group))
@@ -134,8 +133,8 @@ static __always_inline int fb_sent(struct __sk_buff *skb, int pending, int egres
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-/* A frame for the cell's chunk: sees to the cell, and sends what that calls for, by the packet in
- * hand, whose verdict it gives. Says why nothing came of the frame, if so. */
+/* A frame for the cell's chunk: sees to the cell, and sends the answer by the packet in hand, whose
+ * verdict it gives. Says why nothing came of the frame, if so. */
 static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *headers,
 				      const struct fb_packet *packet, struct fb_context *c,
 				      const __u8 *own_mac, int egress, int *verdict)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The foldback frame: what travels between hosts, as the payload of one IPv4 UDP datagram.
+ * The foldback frame between hosts, as the payload of one IPv4 UDP datagram.
  *
  *   Ethernet | IPv4 (no options) | UDP, checksum 0 | struct fb_frame | payload (0..FB_JUMBO_BYTES)
  *
- * A super-frame is what UDP segmentation offload makes of many: frames of one kind, from one member
- * to one other, of equal size but for the last, one after the other in a datagram that is cut up
- * by the NIC, or, between namespaces, not at all. Each frame is whole, and judged by itself.
+ * A super-frame is many frames, put together by UDP segmentation offload: of one kind, from one
+ * member to one other, of equal size but for the last. They lie one after the other in a datagram
+ * that the NIC cuts up or, between namespaces, nobody. Each frame is whole, and judged alone.
  *
  * This header is the only definition: the BPF programs include it, and build.rs turns it into
  * Rust with bindgen. Fields are in host byte order; a group whose members differ in byte order is
@@ -35,8 +35,8 @@ enum {
 	FB_CHUNK_BYTES = 1408,
 	/* The same at the usual MTU of jumbo frames, 9000, where all members have that. */
 	FB_JUMBO_BYTES = 8896,
-	/* Most bytes of a super-frame: those of a UDP datagram over IPv4. And most frames that it
-	 * has, which is as many usual ones. */
+	/* Most bytes of a super-frame: a UDP datagram over IPv4. And most frames that it has, which
+	 * is as many usual ones. */
 	FB_SUPER_BYTES = 65507,
 	FB_MOST_FRAMES = 44,
 	/* Bytes that the fold works on at once. Buffers are padded to it. */
@@ -94,8 +94,8 @@ enum fb_flag {
 	/* The result of this chunk goes to every member (Allreduce, Barrier); without it, it stays
 	 * with the aggregator (Reduce). */
 	FB_FLAG_RESULT_TO_ALL = 1,
-	/* Every member folds the chunk for itself: contributions go to everyone, a result only to
-	 * who asks. The target is 0. Of a HELLO: it is to go to everyone at once. */
+	/* Every member folds the chunk for itself: contributions go to everyone, a result only to a
+	 * member that asks. The target is 0. Of a HELLO: it is to go to everyone at once. */
 	FB_FLAG_DIRECT = 2,
 	/* Of a PULL, beside these: its sender does not hear what goes to everyone at once. */
 	FB_FLAG_DEAF = 4,
@@ -144,13 +144,13 @@ struct fb_frame {
 	/* Of a contribution by FB_OP_PLACE: bytes of the chunk. Of a broadcast or a piece: the seal
 	 * of its payload, for the process that gets it (src/wire/seal.rs). Else 0. */
 	__u64 detail;
-	/* Bytes of the whole message that the chunk is of, which is what all members must agree on;
-	 * and FB_MISMATCHED, if somebody knows that they do not. */
+	/* Bytes of the whole message that the chunk is of, on which all members must agree; and
+	 * FB_MISMATCHED, if somebody knows that they do not. */
 	__u64 message;
 	__u64 seal; /* fb_seal(), of all the rest and what it sees of the payload */
 };
 
-/* What follows a frame. */
+/* The payload behind a frame. */
 struct fb_payload {
 	__u8 data[FB_MOST_BYTES];
 };

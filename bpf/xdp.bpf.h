@@ -5,8 +5,8 @@
 
 #include "admit.bpf.h"
 
-/* A frame from the wire, and what becomes of its packet. Says why nothing came of it, if so. What
- * XDP cannot see to goes on to TC ingress, uncounted here. */
+/* A frame from the wire, and its packet's fate. Says why nothing came of it, if so. Frames that XDP
+ * cannot see to go on to TC ingress, uncounted here. */
 static __always_inline int fb_xdp_take(struct xdp_md *xdp, struct fb_frame *frame,
 				       struct fb_context *c, int *verdict)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Every collective in every form on intercommunicators whose groups differ in size, from each root
- * of either group. The forms are those of the MPI, and of an interposed library that has more.
+ * of either group. The forms are the MPI's own, or an interposed library's, which has more.
  */
 #include <mpi.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Random collectives of every kind and form, in batches: blocking, non-blocking with up to a
- * hundred under way, persistent; waited for in any order, by every function there is, among
- * messages of the program's own; with other calls, waiting and computing in between.
+ * hundred under way, persistent. They are waited for in any order, by every function there is,
+ * among messages of the program's own. Other calls, waiting and computing come in between.
  *
  * All ranks start everything in the same order, as MPI wants it. When and how to wait is each
  * rank's own choice. Answers are known as in job.h.
@@ -79,7 +79,7 @@ static bool named(const char *name)
 	return false;
 }
 
-/* Whether the real MPI may answer. What has to reach no other host is its business too. */
+/* Whether the real MPI may answer: a call that reaches no other host is its business too. */
 static bool is_real(const struct call *call)
 {
 	return call->team->hosts == 1 || (long)call_bytes(call) > real_above ||
@@ -291,7 +291,7 @@ static enum form choose_form(const struct call *call, enum form chosen)
 	return issue_has(call->collective, actual, call->large) ? actual : NONBLOCKING;
 }
 
-/* What this rank does by itself between two steps. */
+/* Steps of this rank alone between two others. */
 static void in_between(struct random *local)
 {
 	uint64_t kind = random_below(local, 64);

@@ -2,14 +2,14 @@
 /*
  * Random collectives on random data, every answer compared bit for bit with one computed here.
  *
- * Each rank knows what every rank brings (elements_input), so it folds all of it by itself and
- * needs no MPI to know the answer. Around each buffer are guards, and in derived datatypes gaps,
- * that must stay as they were; so must the send buffer, and what lies at a root alone.
+ * Each rank knows the input of every rank (elements_input), so it folds all of it and needs no MPI
+ * to know the answer. Around each buffer are guards, and in derived datatypes gaps, that must stay
+ * as they were; so must the send buffer, and what lies at a root alone.
  *
  * With --compare each call is made a second time through PMPI_*, which an interposed library leaves
- * to the real MPI: the real answers are checked in the same way, and therefore equal, except for
- * the deviations of real MPIs that lib/deviation.c names. --real-above says which calls of MPI_*
- * end up in the real MPI too, so that these are expected of them.
+ * to the real MPI. The real answers are checked in the same way, and are therefore equal, except
+ * for deviations that lib/deviation.c names. The option --real-above says which calls of MPI_* end
+ * up in the real MPI too, so that these are expected of them.
  */
 #include <limits.h>
 #include <mpi.h>
@@ -94,7 +94,7 @@ static void check(const struct entry *entry, const struct plan *plan, const stru
 		     plan_describe(plan), entry->name, where, plan->team->rank);
 }
 
-/* Whether the real MPI may answer. What has to reach no other host is its business too. */
+/* Whether the real MPI may answer: a call that reaches no other host is its business too. */
 static bool is_real(const struct entry *entry, const struct plan *plan)
 {
 	return plan->team->hosts == 1 ||
@@ -167,7 +167,7 @@ static void run_allreduce(const struct entry *entry, const struct plan *plan, st
 static void run_reduce(const struct entry *entry, const struct plan *plan, struct random *local)
 {
 	bool is_root = plan->team->rank == plan->root;
-	/* Not significant but at the root: NULL, or a buffer that must stay as it is. */
+	/* Not significant but at the root: NULL, or a buffer that must not change. */
 	bool no_buffer = !is_root && random_below(local, 2);
 
 	prepare_reduction(plan, is_root, local);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A few calls of known sizes, for whoever compares them with the statistics.
+ * A few calls of known sizes, to be compared with the statistics.
  */
 #include <mpi.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * Communicators with the same ranks, all of MPI_COMM_WORLD's or some, as libraries make them:
  * duplicates, and theirs, that live for a few collectives each. Several are alive at a time, some
  * ranks free theirs late, and some are freed with a collective under way. All answers are checked,
- * and that what was made for them does not grow (--groups).
+ * and that their resources do not grow (--groups).
  */
 #include <mpi.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ struct duplicate {
 };
 
 static struct duplicate all[ALIVE];
-/* What all are made of, and this rank's place there. */
+/* The origin of all, and this rank's place there. */
 static MPI_Comm home = MPI_COMM_WORLD;
 static int rank, size;
 /* Freed by the program, and not yet by this rank: in one order on all ranks. */
@@ -144,7 +144,7 @@ static void cycle(long number)
 		if (lates == LATE)
 			free_late(0);
 		late[lates++] = duplicate->comm;
-		/* Whoever is late has some that others have freed. */
+		/* A late rank has some that others have freed. */
 		free_late(random_below(&own, 2) ? 0 : (int)random_below(&own, LATE));
 		end(duplicate, number);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Wrong calls, made alike by all ranks. Prints what MPI says to each; the same lines must come out
+ * Wrong calls, made alike by all ranks. Prints MPI's answer to each; the same lines must come out
  * with a library interposed. Calls on which a known MPI crashes or hangs are left out for that one.
  */
 #include <mpi.h>
@@ -210,7 +210,7 @@ static int this_mpi(void)
 	X(0, rs_same, "Reduce_scatter from and to one buffer",                                     \
 	  MPI_Reduce_scatter(values, values, ones, MPI_INT, MPI_SUM, world))
 
-/* Those that an interposed library may fold by itself, or have MPI fold by steps. */
+/* Calls that an interposed library may fold, or have MPI fold by steps. */
 #define OWN_ROWS(X)                                                                                \
 	X(0, own_uncommitted, "Allreduce by an own operation of a type not committed",             \
 	  MPI_Allreduce(values, others, 1, uncommitted, own, world))                               \
@@ -464,8 +464,8 @@ static void free_types(void)
 	MPI_Type_free(&uncommitted);
 }
 
-/* The root passes one buffer for both ends. Where its MPI refuses that, the call never happened,
- * and it makes a right one instead; the others see one call. */
+/* The root passes one buffer for both ends. If its MPI refuses that, the call never happened, and
+ * it makes a right one instead; the others see one call. */
 static void made_up(int count)
 {
 	int error = 0, want = world_size * (world_size - 1) / 2;
@@ -495,7 +495,7 @@ int main(int argc, char **argv)
 	world = MPI_COMM_WORLD;
 	beyond = world_size;
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-	/* Errors without a communicator go to that of MPI_COMM_SELF or _WORLD. */
+	/* Errors without a communicator go to the handler of MPI_COMM_SELF or _WORLD. */
 	MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
 	make_types();
 	for (long i = 0; i < (long)(sizeof(rows) / sizeof(*rows)); i++) {

@@ -124,7 +124,7 @@ static void own_operation(void)
 	MPI_Type_free(&pair);
 }
 
-/* The root alone knows how much there is. */
+/* The root alone knows the counts. */
 static void gatherv(int *values, int mine)
 {
 	int *ones = malloc((size_t)world_size * sizeof(int));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Communicators that are freed give back what was made for them, but for what serves the next ones
- * (--kept), while the program goes on with others: a command that lists it (--groups) is asked on
- * every rank until it prints as few lines.
+ * Communicators that are freed give back their resources, while the program goes on with others;
+ * some are kept for the next ones (--kept). A command that lists the resources (--groups) is asked
+ * on every rank until it prints as few lines.
  */
 #include <mpi.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * How sums on one communicator are quantized, as hints say and foldback's own functions: the
- * numbers have exact sums, so it shows whether they were. Rank 0 prints each step.
+ * The quantization of sums on one communicator, by hints and by foldback's own functions. Sums of
+ * the numbers are exact, so it shows whether they were quantized. Rank 0 prints each step.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,7 +17,7 @@ static const char key[] = "foldback_quantize";
 static int (*set_quantize)(MPI_Comm comm, const char *how);
 static void (*clear_error_feedback)(MPI_Comm comm);
 
-/* What this rank gets; the sum is exact in a float. */
+/* This rank's sum; it is exact in a float. */
 static void sum(float *got, MPI_Comm comm)
 {
 	float mine[COUNT];
@@ -27,7 +27,7 @@ static void sum(float *got, MPI_Comm comm)
 	MPI_Allreduce(mine, got, COUNT, MPI_FLOAT, MPI_SUM, comm);
 }
 
-/* How many numbers are not the sum, alike on all ranks. */
+/* The number of values that are not the sum, alike on all ranks. */
 static int off(MPI_Comm comm)
 {
 	float got[COUNT], all[2][COUNT];

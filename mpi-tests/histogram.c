@@ -6,8 +6,8 @@
  *   histogram [--rounds N] [FILE…]        default: the licences that Debian installs
  *
  * For each file rank 0 broadcasts name and size, each rank counts its share, and MPI_Allreduce and
- * MPI_Reduce add up the counts. What it prints on stdout is the same whatever the number of ranks;
- * the time goes to stderr.
+ * MPI_Reduce add up the counts. Its output on stdout is the same whatever the number of ranks; the
+ * time goes to stderr.
  */
 #include <ctype.h>
 #include <dirent.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Wrong programs: a rank whose message is of another length than the others'. What the real MPIs do
- * about that ranges from an error on some rank to wrong data and waiting for ever. With foldback
- * nobody waits, whoever gets a message of another length than its own is told by MPI_ERR_TRUNCATE,
- * and the next collective is right.
+ * Wrong programs: a rank whose message is of another length than the others'. Some real MPIs return
+ * an error on some rank, others give wrong data or wait for ever. With foldback nobody waits. A
+ * rank that gets a message of another length than its own is told by MPI_ERR_TRUNCATE, and the next
+ * collective is right.
  *
  * With --long the messages are of many frames. There is no going on from that: the job must end.
  */

@@ -294,7 +294,7 @@ int main(int argc, char **argv)
 		negative[rank] = -1;
 	}
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-	/* Errors without a communicator go to that of MPI_COMM_SELF or _WORLD. */
+	/* Errors without a communicator go to the handler of MPI_COMM_SELF or _WORLD. */
 	MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
 	for (long row = 0; row < (long)(sizeof(rows) / sizeof(*rows)); row++) {
 		if ((only >= 0 && only != row) || rows[row].unsuited & this_mpi())

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Calls in which one rank's arguments are as odd as MPI allows: null buffers, counts and datatypes
- * where they are not significant, datatypes of size 0, other datatypes than the peers', MPI_BOTTOM,
- * nothing to send or to receive at some ranks. An interposer that refuses such an argument on that
- * rank alone hangs.
+ * where they are not significant, or other datatypes than the peers'. Also datatypes of size 0,
+ * MPI_BOTTOM, and nothing to send or to receive at some ranks. An interposer that refuses such an
+ * argument on that rank alone hangs.
  *
  * All of MPI_COMM_WORLD takes part; at least 2 ranks. Every test in every form that the MPI has.
  */
@@ -31,7 +31,7 @@ static const struct option_spec options[] = {
     {0},
 };
 
-/* A buffer on its way out and one on its way in, and what is to be in it: UNTOUCHED where nothing.
+/* A buffer on its way out and one on its way in, and its right contents: UNTOUCHED where nothing.
  */
 static int out[2 * MOST * COUNT], in[2 * MOST * COUNT], want[2 * MOST * COUNT];
 static int counts[MOST], displs[MOST];
@@ -320,7 +320,7 @@ static void make_types(void)
 	MPI_Type_commit(&absolute_in);
 }
 
-/* Whether the MPI at hand is one that does not do it by itself. */
+/* Whether the MPI at hand cannot do it without foldback. */
 static bool left_out(int test)
 {
 	static const char *const names[] = {"Open MPI", "MPICH", "Intel"};

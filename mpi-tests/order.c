@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Reductions whose answer depends on the order of the ranks, or on how they are put in brackets:
- * floating point of unlike magnitudes, and the program's own operations, some of which do not
- * commute. Every rank gathers what all bring by messages, folds that from the left by itself, and
- * counts the answers whose bits are others. With --exact there may be none, so all ranks have the
- * same bits; MPI alone leaves both open.
+ * Reductions whose answer depends on the order of the ranks, or on the brackets. Some are of
+ * floating point of unlike magnitudes. Others are by the program's own operations, some of which do
+ * not commute. Every rank gathers all input by messages, folds it from the left, and counts the
+ * answers whose bits are others. With --exact there may be none, so all ranks have the same bits;
+ * MPI alone leaves both open.
  */
 #include <mpi.h>
 #include <stdlib.h>
@@ -63,7 +63,7 @@ try {
 	int root;
 };
 
-/* Which ranks' contributions are folded: below this one. */
+/* The ranks whose contributions are folded: below this one. */
 static int last_folded(const struct try *try)
 {
 	if (try->collective == REDUCE)
@@ -148,7 +148,7 @@ static void run_all(const struct team *team, struct random *random)
 
 		if (i / n_kinds % 4 >= try.kind->n_ops)
 			continue;
-		/* What MPI folds for the library is never long. */
+		/* Data that MPI folds for the library is never long. */
 		if (only_long && (!try.kind->waits_too || (try.collective != ALLREDUCE &&
 							   try.collective != REDUCE_SCATTER_BLOCK)))
 			continue;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A command (--command) takes something away from the job in mid-run, such as its agents. Whatever
- * was under way goes on, and all answers are right.
+ * A command (--command) takes something away from the job in mid-run, such as its agents.
+ * Operations under way go on, and all answers are right.
  *
  * First where it is hardest: a rank that has passed a collective, and now waits in a receive for a
- * rank that has not. What was taken away may come back later (--until).
+ * rank that has not. The lost thing may come back later (--until).
  */
 #include <mpi.h>
 #include <stdlib.h>

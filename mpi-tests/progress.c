@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Programs that are right by MPI's progress rule and hang, or get wrong answers, where a collective
+ * Programs that are right by MPI's progress rule. They hang, or get wrong answers, if a collective
  * does not drive the rest of MPI, lets its root forget too early, or lets somebody run too far
- * ahead. Each ends by itself or is ended after --stall seconds, with its name.
+ * ahead. Each ends, or is ended after --stall seconds, with its name.
  *
  * All of MPI_COMM_WORLD takes part; at least 2 ranks.
  */
@@ -112,7 +112,7 @@ static void check_message(int source)
 
 /*
  * Rank 0 posts a large send and goes into the collective, where it can only be released by rank 1,
- * which first wants the message. Whoever waits in there must keep the send going.
+ * which first wants the message. A rank that waits in there must keep the send going.
  */
 static void send_then_collective(int which)
 {
@@ -199,8 +199,8 @@ static void one_is_late(int which)
 	}
 }
 
-/* The root is done with its Bcast at once and then waits in plain MPI for a leaf that comes to the
- * Bcast only later: it must get the data without the root's help. */
+/* The root is done with its Bcast at once, and then waits in plain MPI for a leaf that comes to the
+ * Bcast only later. The leaf must get the data without the root's help. */
 static void root_leaves_early(int which)
 {
 	long word = 0;

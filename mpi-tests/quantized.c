@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Sums of floating point that may be quantized (FOLDBACK_QUANTIZE): no answer may be further off
- * than docs/quantization.md says, all ranks must have the same bits, by each collective, and what
- * is not finite must come out as IEEE 754 adds. What each rank brings follows from the seed.
+ * Sums of floating point that may be quantized (FOLDBACK_QUANTIZE). No answer may be further off
+ * than docs/using/quantization.md says. Each collective must give all ranks the same bits.
+ * Infinities and NaNs must add as in IEEE 754. Each rank's input follows from the seed.
  */
 #include <math.h>
 #include <mpi.h>
@@ -73,7 +73,7 @@ static MPI_Datatype type_of(int kind)
 
 enum collective { ALLREDUCE, REDUCE, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, COLLECTIVES };
 
-/* What a call is like, alike on all ranks. */
+/* The kind of a call, alike on all ranks. */
 struct plan {
 	enum collective collective;
 	int root;
@@ -94,7 +94,7 @@ static struct plan plan_of(long call)
 	plan.count = 2 * (1 + random_below(&random, most / 2 + 1));
 	plan.collective = (enum collective)random_below(&random, COLLECTIVES);
 	plan.root = (int)random_below(&random, (uint64_t)world_size);
-	/* What another call has left out is not to be added. */
+	/* Rounding errors of another call are not to be added. */
 	if (times > 1)
 		plan.count = 2 * (size_t)(step / 2) * (size_t)(call + 1);
 	if (plan.collective == REDUCE_SCATTER_BLOCK)
@@ -102,7 +102,7 @@ static struct plan plan_of(long call)
 	return plan;
 }
 
-/* How many elements each rank gets of MPI_Reduce_scatter: some none, the last one the rest. */
+/* The elements that each rank gets of MPI_Reduce_scatter: some none, the last one the rest. */
 static void split(long call, int elements, int counts[])
 {
 	struct random random = random_start((uint64_t)seed, (uint64_t)call, UINT64_MAX);
@@ -131,7 +131,7 @@ static double load(const void *numbers, int kind, size_t i)
 	if (kinds[kind].width == 4)
 		return (double)((const float *)numbers)[i];
 	half = ((const uint16_t *)numbers)[i];
-	/* A float's bits; those of binary16 have another bias, and fewer of the exponent. */
+	/* A float's bits; binary16 has another bias, and fewer bits of the exponent. */
 	bits = (uint32_t)(half & 0x7fff) << (kind == BINARY16 ? 13 : 16);
 	if (kind == BINARY16 && (half & 0x7c00) == 0x7c00)
 		bits |= 0x7f800000;
@@ -174,7 +174,7 @@ static double number(long call, const struct plan *plan, int rank, size_t i)
 	int exponent = (int)(random_next(&shared) % (uint64_t)exponents) - exponents / 2;
 	double x = (double)(int64_t)drawn * 0x1p-63, stored;
 
-	/* Now and then what is not finite, of some ranks. */
+	/* Sometimes numbers that are not finite, of some ranks. */
 	if (plan->odd && drawn % 997 == 0)
 		return drawn & 1024 ? INFINITY : drawn & 2048 ? -INFINITY : NAN;
 	store(&stored, plan->kind, 0, ldexp(x, exponent));
@@ -196,7 +196,7 @@ struct range {
 };
 
 /*
- * Compares what this rank has got of a block, all times together. Returns how many are not the
+ * Compares a block of this rank, all times together. Returns the number of values that are not the
  * exact sum, rounded.
  */
 static long check(long call, const struct plan *plan, const long double *got, struct range own,
@@ -300,7 +300,7 @@ static struct range sum(long call, const struct plan *plan, const void *mine, un
 	default:
 		MPI_Allreduce(from, got, elements, type, MPI_SUM, comm);
 	}
-	/* What an MPI leaves behind what it was asked for in place is its own affair. */
+	/* MPIs may leave anything behind the result of a call in place. */
 	for (size_t at = (size_t)length * size; !in_place && at < bytes; at++)
 		if (got[at] != 0xa5)
 			fail("call %ld: byte %zu was written, of %zu", call, at,

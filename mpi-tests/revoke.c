@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Revoked communicators (ULFM, in Open MPI 5): whoever calls a collective on one, and whoever waits
- * in one while it is revoked, gets MPI_ERR_REVOKED. The others go on.
+ * Revoked communicators (ULFM, in Open MPI 5). A rank gets MPI_ERR_REVOKED if it calls a collective
+ * on one, or waits in one while it is revoked. The others go on.
  */
 #include <mpi.h>
 

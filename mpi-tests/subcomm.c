@@ -85,7 +85,7 @@ static void every_kind(void)
 	teams_make(teams);
 	for (int i = 0; i < TEAMS; i++)
 		use(&teams[i], 50);
-	/* Back and forth: operations of one must not be taken for those of another. */
+	/* Back and forth: operations of one must not be taken for another's. */
 	for (int i = 0; i < 50 * TEAMS; i++)
 		use(&teams[i * 5 % TEAMS], 1);
 	teams_free(teams);
@@ -255,7 +255,7 @@ static void across(MPI_Comm inter, int upper, long want)
 	free(all);
 }
 
-/* Two halves joined by an intercommunicator; collectives on it are not those of its halves. */
+/* Two halves joined by an intercommunicator; its collectives are not its halves'. */
 static void joined(void)
 {
 	MPI_Comm half, inter, merged;
@@ -337,7 +337,7 @@ static void made_and_freed(void)
 				       (int)(i % 4 ? world_rank : -world_rank), &comm);
 		use_and_free(comm, "one of many short-lived", 6);
 	}
-	/* What is left of each must not add up. */
+	/* The remains of each must not add up. */
 	after = descriptors();
 	if (after - before > cycles / 10 + 16)
 		fail("%ld communicators later, %d file descriptors are open instead of %d",

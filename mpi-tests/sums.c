@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Sums of floating point that must be exact, rounded once (FOLDBACK_SUM=exact): every answer of
+ * Sums of floating point that must be exact, rounded once (FOLDBACK_SUM=exact). Every answer of
  * every reduction is compared, bit for bit, with a sum of everyone's numbers that is made here, by
- * long numbers. What each rank brings follows from the seed, so no messages are needed to know it.
+ * long numbers. Each rank's input follows from the seed, so no messages are needed to know it.
  *
- * The numbers are such that any other way of summing shows: unlike magnitudes, pairs that cancel
- * but for the last bit, ties, sums that leave the range and come back, subnormals, and now and then
- * what is not finite.
+ * Any other way of summing these numbers shows. They have unlike magnitudes, pairs that cancel but
+ * for the last bit, ties, subnormals, and sums that leave the range and come back. Sometimes there
+ * are infinities and NaNs.
  */
 #include <math.h>
 #include <mpi.h>
@@ -48,10 +48,10 @@ static MPI_Datatype type_of(int kind)
 	return types[kind];
 }
 
-/* What `rank` of `ranks` brings as its element `i` of a call. */
+/* Element `i` of a call by `rank` of `ranks`. */
 static double number(long call, int rank, int ranks, size_t i, size_t width)
 {
-	/* What they have in common, and what is this one's. */
+	/* The common part of all ranks, and this one's own. */
 	struct random shared = random_start((uint64_t)seed, (uint64_t)call, i);
 	struct random own =
 	    random_start((uint64_t)seed ^ i << 20, (uint64_t)call, (uint64_t)rank + 1);
@@ -117,7 +117,7 @@ static bool scatters(enum collective collective)
 	return collective == REDUCE_SCATTER || collective == REDUCE_SCATTER_BLOCK;
 }
 
-/* How many ranks' numbers are summed here. */
+/* The number of ranks whose numbers are summed here. */
 static int ranks_below(const struct sum *call)
 {
 	const struct team *team = call->team;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Collectives amid the rest of a program: in MPI's callbacks, under signals, around fork, with a
- * floating-point environment and an errno of the program's, on little stack, with requests of other
- * kinds, and in the last moments before MPI_Finalize.
+ * Collectives amid the rest of a program: in MPI's callbacks, under signals, around fork, and in
+ * the last moments before MPI_Finalize. They come with a floating-point environment and an errno of
+ * the program's, on little stack, and with requests of other kinds.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -335,7 +335,7 @@ static void floating_point(void)
 	fesetenv(FE_DFL_ENV);
 }
 
-/* What is only moved must not be computed with: signalling NaNs, while they trap. */
+/* Data that is only moved must not be computed with: signalling NaNs, while they trap. */
 static void trapping(void)
 {
 	enum { N = 32 };

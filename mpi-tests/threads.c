@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Collectives by several threads: at once with MPI_THREAD_MULTIPLE, each on a communicator of its
- * own, or one starting what another waits for; in turns with MPI_THREAD_SERIALIZED; by the main
- * thread alone with MPI_THREAD_FUNNELED, while others compute.
+ * Collectives by several threads. With MPI_THREAD_MULTIPLE: at once, each on a communicator of its
+ * own, or one starting operations that another waits for. With MPI_THREAD_SERIALIZED: in turns.
+ * With MPI_THREAD_FUNNELED: by the main thread alone, while others compute.
  */
 #include <mpi.h>
 #include <pthread.h>
@@ -32,7 +32,7 @@ static int level(void)
 	return strcmp(level_name, "funneled") ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED;
 }
 
-/* What a thread of a test has. */
+/* The data of a test's thread. */
 struct worker {
 	pthread_t thread;
 	int number;
@@ -141,7 +141,7 @@ static void *collectives_then_word(void *of)
 	return NULL;
 }
 
-/* A queue from the threads that start operations to those that wait for them. */
+/* A queue from the threads that start operations to the threads that wait for them. */
 static struct {
 	pthread_mutex_t mutex;
 	pthread_cond_t changed;
@@ -221,7 +221,7 @@ static void multiple(void)
 	say("threads: threads that wait for what another started: ok");
 }
 
-/* Whose turn it is. Thread `number` of `WORKERS` makes every WORKERS-th call. */
+/* The turns: thread `number` of `WORKERS` makes every WORKERS-th call. */
 static struct {
 	pthread_mutex_t mutex;
 	pthread_cond_t changed;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Programs with operations under way that are right by MPI's progress rule, and hang or get wrong
- * answers where an operation moves on only while its own rank waits for it, where a rank may not
- * leave before others have come, or where one communicator holds up another.
+ * Programs with operations under way that are right by MPI's progress rule. They hang or get wrong
+ * answers if an operation moves on only while its own rank waits for it. So they do if a rank may
+ * not leave before others have come, or if one communicator holds up another.
  *
  * No time is ever asserted: a test that does not end is ended after --stall seconds.
  */
@@ -63,7 +63,7 @@ static void receive_word(int from)
 }
 
 /* Rank 0's large send needs its help while it waits for the operation, to which rank 1 comes only
- * with the message in hand; the other way round, rank 1 takes the message between start and wait.
+ * with the message in hand. The other way round, rank 1 takes the message between start and wait.
  */
 static void large_send_across(int kind)
 {

@@ -41,7 +41,7 @@ use world::{
     run, say, spec,
 };
 
-/// Not a test: what the other processes of the tests do.
+/// Not a test: the parts of the tests' other processes.
 #[test]
 fn role() {
     let Ok(role) = std::env::var("FOLDBACK_TEST_ROLE") else { return };
@@ -67,7 +67,7 @@ fn role() {
             say(&group.slot.to_string());
             let _ = std::io::stdin().read(&mut [0]);
         }
-        // Tries to get at somebody else's.
+        // Tries to get at another user's.
         "intrude" => {
             let slot = argument.parse().unwrap();
             let destroyed = client.destroy_group(slot).map_err(|error| error.kind());

@@ -1,8 +1,8 @@
 //! Programs of others, unmodified, in labs of two hosts: with foldback they say the same as without,
 //! and the kernel folds for them.
 //!
-//! `make setup-apps` installs them. Tests of those that are not there say that they are skipped. Those
-//! that take minutes are ignored unless asked for (`make test-apps`).
+//! `make setup-apps` installs them. Tests of missing programs say that they are skipped. Tests that
+//! take minutes are ignored unless asked for (`make test-apps`).
 
 #[path = "mpi/harness.rs"]
 #[allow(dead_code, reason = "tests/mpi.rs uses the rest")]
@@ -26,7 +26,7 @@ use std::path::PathBuf;
 
 const HOSTS: u32 = 2;
 
-/// Said past the test harness, which would keep it from whoever looks at a success.
+/// Said past the test harness, which would hide it when the test succeeds.
 fn skip(what: &str) {
     let _ = writeln!(std::io::stderr(), "apps: {what}, so its tests are skipped");
 }

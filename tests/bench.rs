@@ -1,5 +1,5 @@
-//! `foldback bench` and its subcommands on tiny runs: which files they write, which columns are in
-//! them, how they end. No time is asserted: those of a busy machine say nothing. Needs root.
+//! `foldback bench` and its subcommands on tiny runs: the files that they write, the columns in
+//! them, and how they end. No time is asserted: times on a busy machine say nothing. Needs root.
 
 #[path = "mpi/harness.rs"]
 #[allow(dead_code)] // It serves more tests than these.
@@ -24,7 +24,7 @@ fn bench(arguments: &[&str]) -> Output {
         .args([PATIENCE, FOLDBACK, "bench"])
         .args(arguments)
         .env("FOLDBACK_LIB", library())
-        // Which way is faster is not for a test to say.
+        // A test does not decide which way is faster.
         .env("FOLDBACK_ROUTE", "fold")
         .stdin(Stdio::null())
         .output()
@@ -49,7 +49,7 @@ fn without_jobs(arguments: &[&str], out: &Path) -> String {
     let output = bench(&all);
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{arguments:?}: {}\n{stdout}{stderr}", output.status);
-    // What a job says comes between the two.
+    // The job's own lines come between the two.
     let begins = stderr.lines().any(|line| line.starts_with("bench: round 1/1, "));
     let ends = stderr.lines().any(|line| line.ends_with(" left"));
     assert!(begins && ends, "no progress in: {stderr}");

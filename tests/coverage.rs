@@ -1,5 +1,5 @@
-//! docs/coverage.md says what is folded in which form, docs/environment.md which settings there are: their
-//! tables are made of the code and of what the library exports, here, so that they cannot lie.
+//! The tables of docs/using/coverage.md (the folded collectives and forms) and docs/using/environment.md
+//! (the settings). They are made of the code and of the library's exports, here, so that they cannot lie.
 //! FOLDBACK_RENEW_COVERAGE=1 writes them anew.
 #![allow(unsafe_code)]
 
@@ -74,7 +74,7 @@ fn all_settings_are_documented() {
     }
 }
 
-/// What stands between two lines of a document.
+/// Compares a table with the text between two lines of a document.
 fn compare(document: &str, begin: &str, end: &str, table: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(document);
     let text = std::fs::read_to_string(&path).expect(document);
@@ -87,7 +87,7 @@ fn compare(document: &str, begin: &str, end: &str, table: &str) {
     }
 }
 
-/// What tells a program which MPI it has, or what that can do, is not ours to define.
+/// Functions that tell a program which MPI it has, or its abilities, are not ours to define.
 #[test]
 fn nothing_is_exported_by_which_programs_tell_their_mpi() {
     let library = Library::open();

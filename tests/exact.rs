@@ -1,6 +1,6 @@
-//! Exact sums (`bpf/exact.h`, `bpf/exact.c`) against the integers of another library, bit by bit: by every kind
-//! of the CPU's vectors and by integers alone, in any order, in parts that are merged, in any floating-point
-//! environment.
+//! Exact sums (`bpf/exact.h`, `bpf/exact.c`) against the integers of another library, bit by bit. They are made
+//! by every kind of the CPU's vectors and by integers alone, in any order, in parts that are merged, in any
+//! floating-point environment.
 
 #[path = "exact/accumulator.rs"]
 mod accumulator;
@@ -203,7 +203,7 @@ fn the_most_that_may_be_added_without_a_carry_is_not_lost() {
                 (0..most).for_each(|_| all.merge(&sum));
                 let again = all.clone();
                 assert_eq!(all.round(), reference::times(format, greatest, most * most));
-                // What is left of that many with as many of the other sign, and one more.
+                // The rest of that many with as many of the other sign, and one more.
                 all.merge(&again);
                 (0..2).for_each(|_| all.carry());
                 let mut other = Accumulator::new(format);

@@ -63,7 +63,7 @@ fn the_library_exports_its_hooks_and_nothing_else() {
     }
 }
 
-/// What RHEL 9 has. Debian 12, where this is built, has 2.36.
+/// The version of RHEL 9. Debian 12, where this is built, has 2.36.
 #[test]
 fn glibc_2_34_will_do() {
     let command = Path::new(env!("CARGO_BIN_EXE_foldback"));

@@ -112,7 +112,7 @@ fn the_exit_status_is_the_programs() {
     }
 }
 
-/// MPICH's does, of SIGPIPE, if two hosts' ranks end at one moment. It then has told nobody their status.
+/// MPICH's launcher ends by SIGPIPE if two hosts' ranks end at one moment. It then has told nobody their status.
 #[test]
 fn the_status_of_a_rank_outlives_the_launcher() {
     // The launcher stands still while the rank of h1 ends, and gets the signal then. But not before it has started
@@ -138,8 +138,8 @@ fn the_status_of_a_rank_outlives_the_launcher() {
 }
 
 /// The launchers end a job for a rank that a signal ended, not for one that exits. 11 is how `wait` tells of the
-/// signal: one who exits because of it, as shells do, is shown with 139. Hydra of MPICH 4.0 often trips over its
-/// own end before it can say more.
+/// signal. A process that exits because of it, as shells do, is shown with 139. Hydra of MPICH 4.0 often trips
+/// over its own end before it can say more.
 #[test]
 fn a_signal_that_ends_a_rank_reaches_the_launcher() {
     let output = foldback(&[
@@ -320,8 +320,8 @@ fn a_wrong_word_is_one_clear_line() {
     assert!(!Path::new("/run/foldback/lab/nosuchlab").exists());
 }
 
-/// The kernel divides by what it takes for the memory of a segment to that of its data: TCP's receiver dies of a
-/// frame that is longer than the memory that it has come in is said to be.
+/// The kernel divides its measure of a segment's memory by the length of the data. TCP's receiver dies of a
+/// frame that is longer than the memory that it is said to be in.
 #[test]
 fn a_long_frame_does_not_take_the_place_of_a_short_one() {
     let lab = Lab::up("r", &["--hosts", "2"]);
@@ -341,7 +341,7 @@ fn a_long_frame_does_not_take_the_place_of_a_short_one() {
     assert_eq!([500, 10].map(reordered_by), [1, 2]);
 }
 
-/// While something runs in it, on one host or all; and each host tells what befell the frames to it.
+/// While something runs in it, on one host or all; and each host tells the faults of frames to it.
 #[test]
 fn faults_may_change() {
     let lab = Lab::up("f", &["--hosts", "3"]);

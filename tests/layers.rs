@@ -12,7 +12,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The modules, from the top down: those of the table's first column.
+/// The modules, from the top down: the table's first column.
 fn order() -> Vec<String> {
     let text = std::fs::read_to_string(root().join("docs/contributing/architecture.md"))
         .expect("the document");

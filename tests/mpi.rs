@@ -1,9 +1,9 @@
-//! MPI programs that know nothing of foldback, under all MPIs, in labs of several hosts: they check
-//! their answers by themselves, and the statistics must show that the kernel did the work.
+//! MPI programs that know nothing of foldback, under all MPIs, in labs of several hosts. They check
+//! their own answers, and the statistics must show that the kernel did the work.
 //!
-//! Needs root, and Debian's Open MPI and MPICH. What is missing is a failure, but for the MPIs that
-//! `make setup-mpis` installs: tests of these say that they are skipped. The long tests are ignored unless
-//! asked for (`make test-long`).
+//! Needs root, and Debian's Open MPI and MPICH. Anything missing is a failure, except MPIs that `make
+//! setup-mpis` installs: their tests say that they are skipped. The long tests are ignored unless asked
+//! for (`make test-long`).
 
 #[path = "mpi/actor.rs"]
 mod actor;

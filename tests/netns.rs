@@ -1,5 +1,5 @@
 //! Three hosts, as network namespaces behind a bridge, with foldback's own agent, client and
-//! protocol in each, on real sockets: what a job does, without an MPI. Needs root.
+//! protocol in each, on real sockets: a job without an MPI. Needs root.
 
 #[path = "common/random.rs"]
 mod random;
@@ -63,12 +63,12 @@ fn plan(number: u64) -> Plan {
     }
 }
 
-/// What a host gives to a transfer.
+/// A host's contribution to a transfer.
 fn contribution(number: u64, plan: &Plan, host: u8) -> Vec<u8> {
     elements(&mut Rng(number << 8 | u64::from(host)), plan.element, plan.bytes)
 }
 
-/// What it must get; `None`: nothing.
+/// The host's right result; `None`: nothing.
 fn expected(number: u64, plan: &Plan, host: u8) -> Option<Vec<u8>> {
     match plan.kind {
         Kind::Broadcast(root) => Some(contribution(number, plan, root)),
@@ -91,7 +91,7 @@ fn wait(what: &str, meeting: &Meeting, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// What is attached to this host, by iproute2's account: the qdisc of the old way, XDP.
+/// Attachments of this host, by iproute2's account: the qdisc of the old way, XDP.
 fn attached() -> (bool, bool) {
     let clsact = tc("qdisc show dev eth0").contains("clsact");
     let link = ip("-o link show dev eth0");
@@ -108,7 +108,7 @@ fn held() -> Vec<String> {
         .collect()
 }
 
-/// What hosts run by, and what is to be seen of it.
+/// The means of the hosts, and their visible effects.
 #[derive(Clone, Debug)]
 struct Setting {
     options: Options,
@@ -214,7 +214,7 @@ fn host(me: u8, meeting: &Meeting, bridge: &Bridge, setting: &Setting) {
 fn check_counters(counted: &b::fb_counters, by: Algorithm) {
     // By shards, the kernel folds nothing but what is empty: barriers and syncs. Along a ring, what ends here is a part.
     let few = matches!(by, Algorithm::Shards | Algorithm::Ring);
-    // Of long chunks there are fewer, and this host aggregates a third of those that several share.
+    // There are fewer long chunks, and this host aggregates a third of the shared ones.
     let least = if few { 1 } else { TRANSFERS / 10 };
     assert!(counted.chunks_completed >= least, "{counted:?}");
     let once = counted.chunks_completed * u64::from(HOSTS);
@@ -328,7 +328,7 @@ fn hosts_fold_long_chunks_by_shards_by_xdp() {
     run(Setting { mtus: JUMBO, ..by(HookChoice::Xdp, Algorithm::Shards) });
 }
 
-/// Where one has the usual MTU, all have its chunks, in whatever cells they have.
+/// If one has the usual MTU, all have its chunks, in whatever cells they have.
 #[test]
 fn hosts_of_unlike_mtus_fold_by_tc() {
     run(Setting { mtus: [9000, 1500, 9000], ..by(HookChoice::Tc, Algorithm::Star) });

@@ -306,7 +306,7 @@ fn what_chance_rounds_is_right_in_the_mean() {
         // Five times the deviation of a mean of so many.
         let far = 5.0 * (fraction * (1.0 - fraction) / count as f64).sqrt() + 1e-6;
         assert!((mean - fraction).abs() <= far, "{mean} for {fraction}");
-        // And those of one place do not repeat those of another.
+        // And the draws of one place do not repeat another's.
         let repeats = lanes.chunks(1000).filter(|block| *block == &lanes[..1000]).count();
         assert!(fraction == 0.0 || repeats == 1, "{repeats} blocks are alike");
     }

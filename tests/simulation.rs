@@ -54,7 +54,7 @@ enum Pattern {
     GatherToRoot(u8),
 }
 
-/// In which order patterns come.
+/// The order of patterns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Order {
     /// Any after any.
@@ -130,7 +130,7 @@ fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(8)
 }
 
-/// What `member` must find at the end of collective number `index`; `None`: nothing in particular.
+/// The right result of `member` at the end of collective number `index`; `None`: nothing in particular.
 fn expected(seed: u64, index: usize, c: &Collective, members: u8, member: u8) -> Option<Vec<u8>> {
     match c.pattern {
         Pattern::Broadcast(root) => Some(contribution(seed, index, root, c.bytes)),
@@ -149,7 +149,7 @@ fn expected(seed: u64, index: usize, c: &Collective, members: u8, member: u8) ->
     }
 }
 
-/// What one transfer reads and writes.
+/// The data that one transfer reads and writes.
 struct Data {
     index: usize,
     send: Vec<u8>,
@@ -191,8 +191,8 @@ const CHUNK: usize = b::FB_CHUNK_BYTES as usize;
 /// The least cells that there may be.
 const CELLS: Shape = Shape { window: 256, chunk_bytes: CHUNK as u16 };
 
-/// The transfers of a collective at one member. Hosts with several ranks divide messages, here those
-/// of odd members; the others' must fit. By shards, all divide alike.
+/// The transfers of a collective at one member. Hosts with several ranks divide messages: here odd
+/// members do so, and the others' must fit. By shards, all divide alike.
 fn transfers(
     seed: u64,
     index: usize,
@@ -300,7 +300,7 @@ struct Setting {
     fault: Fault,
 }
 
-/// What a run took.
+/// The cost of a run.
 struct Took {
     steps: u64,
     /// Microseconds, of the simulated clock.
@@ -457,8 +457,7 @@ fn a_calm_network_needs_no_repair() {
     }
 }
 
-/// Where one frame in ten is lost, fewer than twice the frames are sent, those that ask, which are without data, among
-/// them.
+/// With one frame in ten lost, fewer than twice the frames are sent. Questions count too, though they carry no data.
 #[test]
 fn what_is_lost_is_sent_again_and_little_else() {
     let ways = [(2, Star), (2, Direct), (4, Star), (8, Star), (4, Shards), (2, Ring), (4, Ring)];
@@ -477,7 +476,7 @@ fn what_is_lost_is_sent_again_and_little_else() {
     }
 }
 
-/// Where frames are on their way for longer than a member's patience at first, it soon waits longer.
+/// If frames take longer than a member's patience at first, it soon waits longer.
 #[test]
 fn what_is_only_slow_is_hardly_asked_for() {
     for (members, algorithm) in [(2, Star), (4, Star), (8, Star), (3, Ring)] {
@@ -492,8 +491,8 @@ fn what_is_only_slow_is_hardly_asked_for() {
     }
 }
 
-/// Where set-up has measured a long way, nothing is asked for in less than a round trip, also in collectives of a
-/// chunk each, which ask for too little at a time to learn from it.
+/// If set-up has measured a long way, nothing is asked for in less than a round trip. That includes collectives
+/// of a chunk each, which ask for too little at a time to learn from it.
 #[test]
 fn a_way_that_is_known_to_be_long_is_given_its_time() {
     for (members, algorithm) in [(2, Star), (2, Direct), (4, Star), (8, Star)] {
@@ -506,8 +505,8 @@ fn a_way_that_is_known_to_be_long_is_given_its_time() {
     }
 }
 
-/// Where some host's programs are gone all frames are sent both ways, and what is lost is waited for as long as ever: what comes
-/// twice was not asked for too early. Simulated time.
+/// If some host's programs are gone, all frames are sent both ways. Lost ones are waited for as long as ever, since
+/// a frame that comes twice was not asked for too early. Simulated time.
 #[test]
 fn what_comes_both_ways_makes_nobody_wait_longer() {
     for (members, algorithm) in [(4, Star), (4, Shards), (3, Ring)] {
@@ -548,8 +547,8 @@ fn frames_that_return_after_seconds_do_no_harm() {
     }
 }
 
-/// Bonds fail over, virtual machines move: what kernels send goes to where they last heard of a host, and
-/// nobody tells them but its next frame.
+/// Bonds fail over, virtual machines move. Kernels send frames to where they last heard of a host, and
+/// only its next frame tells them.
 #[test]
 fn hosts_may_move_in_mid_run() {
     for seed in 300u64..360 {
@@ -583,8 +582,8 @@ fn programs_may_be_gone_for_good() {
 }
 
 /// A window of few cells that is used up ten times and more, with folds to all at any distance from the syncs between
-/// and from each other. In every state that comes, a member that may not start a chunk has something to ask for: else
-/// nobody went on.
+/// and from each other. In every state that comes, a member that may not start a chunk has something to ask for.
+/// Otherwise no member would go on.
 #[test]
 fn a_fold_to_all_may_come_anywhere_between_syncs() {
     for (window, ways) in [(8, &[Star, Direct, Ring][..]), (16, &[Star]), (32, &[Shards])] {
@@ -676,8 +675,8 @@ fn the_programs_fold_as_user_space_does() {
     }
 }
 
-/// A wrong program: member `odd` has another length than all others. Whoever gets what another sent is
-/// told, nobody waits for ever, and the next collective is right.
+/// A wrong program: member `odd` has another length than all others. A member that gets another's data
+/// is told, no member waits for ever, and the next collective is right.
 fn disagree(
     kind: Kind,
     algorithm: Algorithm,
@@ -717,7 +716,7 @@ fn disagree(
         assert!(!wire.out_of_step, "{what}");
         let differs_from = |other: u8| (me == odd) != (other == odd);
         let concerned = match kind {
-            // Who passes a shard on may tell another that is alike.
+            // A member that passes a shard on may tell another that is alike.
             Kind::Broadcast(root) if algorithm == Shards && !differs_from(root) => None,
             Kind::Broadcast(root) => Some(differs_from(root)),
             Kind::FoldToRoot(root) => Some(root == me),
@@ -735,7 +734,7 @@ fn disagree(
     }
 }
 
-/// Of many chunks: whoever finds it out says so, and somebody does.
+/// Of many chunks: a member that finds it out says so, and at least one does.
 #[test]
 fn members_that_do_not_agree_on_a_long_message_are_out_of_step() {
     let (sum, long) = (b::FB_OP_SUM as u8, b::FB_TYPE_I64 as u8);
@@ -801,7 +800,7 @@ fn members_that_do_not_agree_on_a_length_go_on() {
     }
 }
 
-/// What non-blocking collectives make of a group: hundreds under way, some of them late.
+/// Groups under non-blocking collectives: hundreds under way, some of them late.
 #[test]
 fn many_transfers_are_under_way_at_once() {
     for seed in 300..320 {

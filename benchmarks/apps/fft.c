@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Fourier transforms of a cube of complex numbers there and back, by FFTW over MPI, as a spectral
- * method does them in each step. What comes back must be what was there.
+ * Fourier transforms of a cube of complex numbers there and back, by FFTW over MPI, as in each step
+ * of a spectral method. The cube must come back unchanged.
  *
  *     fft SIDE STEPS
  */

@@ -1,21 +1,29 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Where the time of an MPI program goes. Preloaded, this library times its calls of MPI. Rank 0
- * writes one line, when MPI_Finalize is over, to the file that MPI_TIMER names:
+ * A library that measures the parts of an MPI program's time. Preloaded, it times the program's
+ * calls of MPI. After MPI_Finalize rank 0 writes one line to the file that MPI_TIMER names:
  *
  *     ranks=4 run=1.25 collectives=0.5 other=0.1 calls=6250 init=0.2 finalize=0.01
  *
- *     run          seconds from the end of MPI_Init to the begin of MPI_Finalize
- *     collectives  of these, in collectives, blocking ones and the starts of non-blocking ones
- *     other        of these, in the other calls that are listed below, the waits for requests among
- * them calls        of collectives init         seconds of MPI_Init finalize     seconds of
- * MPI_Finalize on rank 0
+ * ranks: the number of ranks.
  *
- * All but the last are means over the ranks. What a call of MPI calls of MPI itself is not counted
+ * run: seconds from the end of MPI_Init to the begin of MPI_Finalize.
+ *
+ * collectives: seconds of these in collectives, blocking ones and the starts of non-blocking ones.
+ *
+ * other: seconds of these in the other calls that are listed below, with waits for requests.
+ *
+ * calls: the number of calls of collectives.
+ *
+ * init: seconds of MPI_Init.
+ *
+ * finalize: seconds of MPI_Finalize, on rank 0.
+ *
+ * Values from run to init are means over the ranks. Calls that MPI makes of itself are not counted
  * again. Calls that are not listed count as computing: they ask for something that is there
  * (MPI_Comm_rank) or are of files.
  *
- * Open MPI's Fortran bindings call PMPI_Bcast, not MPI_Bcast, so those of Fortran are wrapped as
+ * Open MPI's Fortran bindings call PMPI_Bcast, not MPI_Bcast, so Fortran's functions are wrapped as
  * well.
  */
 #include <mpi.h>
@@ -43,9 +51,9 @@ static long now(void)
 /*
  * MPI's arguments are integers and pointers. On all that Linux runs MPI on, each of them is a word,
  * in a register or on the stack. So one form of wrapper serves all functions: it passes on as many
- * words as any function has, and the callee reads those that it has. The names are the assembler's,
- * as those of C have other types in mpi.h. A function that is not there, as those of Fortran in a
- * program of C, is weak, and nobody calls its wrapper.
+ * words as any function has, and the callee reads its own. The names are the assembler's, as C's
+ * names have other types in mpi.h. A missing function, for example of Fortran in a program of C, is
+ * weak, and nobody calls its wrapper.
  */
 typedef intptr_t word;
 #define WORDS                                                                                      \

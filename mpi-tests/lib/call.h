@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What one random collective call is: a pure function of (seed, batch, number), so that all ranks
- * agree. Only the datatypes may be each rank's own choice. */
+/* One random collective call: a pure function of (seed, batch, number), so that all ranks agree.
+ * Only the datatypes may be each rank's own choice. */
 #ifndef CALL_H
 #define CALL_H
 
@@ -51,10 +51,10 @@ struct call {
 struct call call_choose(const struct call_limits *limits, uint64_t seed, uint64_t batch,
 			uint64_t number, const struct team *where);
 
-/* How many elements rank `from` of the team brings for rank `to`. */
+/* Elements that rank `from` of the team brings for rank `to`. */
 size_t call_block(const struct call *call, int from, int to);
 
-/* How many a reduction takes from each rank. */
+/* Elements that a reduction takes from each rank. */
 size_t call_total(const struct call *call);
 
 /* The bytes of all that one rank sends or receives, at most; the same on all ranks. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the collectives are, as far as their arguments and answers go. */
+/* The collectives, as far as their arguments and answers go. */
 #ifndef COLLECTIVE_H
 #define COLLECTIVE_H
 

@@ -47,7 +47,7 @@ static const char *wrong_reduce(const struct team *team, MPI_Op op, bool in_plac
 	return NULL;
 }
 
-/* What is wrong with this operation on integers of this type, whatever the collective. */
+/* The error of this operation on integers of this type, whatever the collective. */
 static const char *wrong_operation(enum op op, const struct type *type)
 {
 	bool compares = op == MIN || op == MAX;
@@ -143,7 +143,7 @@ static bool has_padding(const struct operand *operand)
 
 static const char *breaks_mpich(const struct call *call)
 {
-	/* Where an element does not end with a piece of 8 KiB. */
+	/* If an element does not end with a piece of 8 KiB. */
 	if (call_bytes(call) > 8000 && (call->units != UNITS_PLAIN || has_padding(call->operand)))
 		return "a large message of a datatype with gaps may be truncated or lose elements";
 	/* It makes room for the size of the datatype, where its extent is needed. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Where the real MPIs do something else than the standard says. Named here, and nowhere else. Seen
- * with Open MPI 4.1.4 and 5.0.11, MPICH 4.0.2 and 5.0.2, Intel MPI 2021. */
+/* The deviations of real MPIs from the standard. Named here, and nowhere else. Seen with Open MPI
+ * 4.1.4 and 5.0.11, MPICH 4.0.2 and 5.0.2, Intel MPI 2021. */
 #ifndef DEVIATION_H
 #define DEVIATION_H
 
 #include "call.h"
 #include "plan.h"
 
-/* What the MPI at hand is known to answer wrongly in this call, or NULL. After MPI_Init. */
+/* The known wrong answer of the MPI at hand in this call, or NULL. After MPI_Init. */
 const char *deviation_answer(const struct plan *plan);
 
 /* Why the MPI at hand cannot take this call at all, or NULL. */

@@ -186,7 +186,7 @@ static bool less(uint64_t a, uint64_t b, const struct type *type)
 	return a < b;
 }
 
-/* Unsigned arithmetic, whose low bits are those of two's-complement arithmetic of any width. */
+/* Unsigned arithmetic: its low bits are the same in two's-complement arithmetic of any width. */
 static inline uint64_t fold(uint64_t a, uint64_t b, const struct type *type, enum op op)
 {
 	switch (op) {

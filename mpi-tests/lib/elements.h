@@ -43,7 +43,7 @@ struct type {
 	unsigned ops; /* the operations that MPI allows, 1 << enum op; 0: it can only be moved */
 };
 
-/* What the inputs look like. */
+/* Kinds of inputs. */
 enum flavour {
 	FLAVOUR_ANY,	 /* every bit random */
 	FLAVOUR_SMALL,	 /* -8 .. 7, or 0 .. 15 */
@@ -52,8 +52,8 @@ enum flavour {
 	FLAVOURS,
 };
 
-/* Fills in the table of types; to be called after MPI_Init. Types that this MPI lacks are left
- * out. Returns how many there are; those with operations come first, `*reducible` of them. */
+/* Fills in the table of types; to be called after MPI_Init. Types that this MPI lacks are left out.
+ * Returns their number; types with operations come first, `*reducible` of them. */
 int elements_types(const struct type **types, int *reducible);
 
 const char *elements_op_name(enum op op);

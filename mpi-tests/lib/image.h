@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A buffer between guards, and what it must look like afterwards, byte by byte. */
+/* A buffer between guards, and its right contents afterwards, byte by byte. */
 #ifndef IMAGE_H
 #define IMAGE_H
 
@@ -17,14 +17,14 @@ struct image {
 };
 
 /* Room for `bytes` at `shift` bytes off a cache line; all of it, guards included, is set to the
- * pattern. What was in the image is lost. */
+ * pattern. Old contents of the image are lost. */
 void image_prepare(struct image *image, size_t bytes, size_t shift);
 
 /* Makes `copy` the same as `image`, guards included. */
 void image_copy(struct image *copy, const struct image *image);
 
-/* Where the two first differ, as an offset from the data (negative: in the guard before it). False
- * if they do not. */
+/* The first place where the two differ, as an offset from the data (negative: in the guard before
+ * it). False if they do not. */
 bool image_differs(const struct image *got, const struct image *want, ptrdiff_t *where);
 
 void image_free(struct image *image);

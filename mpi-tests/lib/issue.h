@@ -5,7 +5,7 @@
 
 #include "call.h"
 
-/* The arguments of any collective; each takes those that it has. */
+/* The arguments of any collective; each takes its own ones. */
 struct arguments {
 	const void *send;
 	void *recv;

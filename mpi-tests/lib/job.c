@@ -31,7 +31,7 @@ static uint64_t stream(const struct call *call, int from, int to)
 	return (uint64_t)call->team->world[from] * 4096 + (uint64_t)to;
 }
 
-/* What rank `from` brings for `to` (of a reduction: for all). */
+/* The input that rank `from` brings for `to` (of a reduction: for all). */
 static void input(const struct job *job, unsigned round, int from, int to, size_t elements,
 		  void *at)
 {
@@ -71,7 +71,7 @@ static bool in_place(const struct call *call)
 	return call->in_place && (!call->traits->rooted || call->team->rank == call->root);
 }
 
-/* The blocks of a side: how many, and of how many elements. */
+/* The blocks of a side: their number, and their elements. */
 static int blocks(const struct job *job, bool sending, size_t *elements)
 {
 	const struct call *call = &job->call;
@@ -237,7 +237,7 @@ static void *scratch(int which, size_t bytes)
 	return places[which].memory;
 }
 
-/* One block of `image`, which is like that of `side`, as rank `from` brings it for `to`. */
+/* One block of `image`, which is like the image of `side`, as rank `from` brings it for `to`. */
 static void put_block(const struct job *job, const struct side *side, struct image *image,
 		      unsigned round, int block, int from, int to)
 {
@@ -248,7 +248,7 @@ static void put_block(const struct job *job, const struct side *side, struct ima
 	side_put(side, image, block, at, elements);
 }
 
-/* What this rank brings to a call that moves data: in the send buffer, or in place. */
+/* This rank's input to a call that moves data: in the send buffer, or in place. */
 static void load_moved(struct job *job, unsigned round)
 {
 	const struct call *call = &job->call;
@@ -335,7 +335,7 @@ void job_load(struct job *job, unsigned round)
 		want_moved(job, round);
 }
 
-/* Takes over from the answer what says nothing: padding, the sign of 0, places left undefined. */
+/* Takes undefined bytes over from the answer: padding, the sign of 0, places left undefined. */
 static void forgive(struct job *job, bool answers)
 {
 	const struct call *call = &job->call;

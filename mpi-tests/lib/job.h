@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A collective call in the making: its buffers, and what they must look like afterwards.
+ * A collective call in the making: its buffers, and their right contents afterwards.
  *
- * Each rank knows what every rank brings (operand_input), so it works the answer out by itself and
- * needs no MPI to know it. Everything around what is received must stay as it was: guards, gaps of
- * datatypes and between blocks, buffers that are not significant here; so must what is sent.
+ * Each rank knows the input of every rank (operand_input), so it works the answer out and needs no
+ * MPI to know it. Everything around the received data must not change: guards, gaps of datatypes
+ * and between blocks, buffers that are not significant here. Sent data must not change either.
  */
 #ifndef JOB_H
 #define JOB_H
@@ -36,7 +36,7 @@ bool job_check(struct job *job, unsigned round, bool real);
 /* Forgets the datatypes, which MPI allows as soon as the operation is started. */
 void job_free_types(struct job *job);
 
-/* What is being done, in front of every failure: "seed 1 batch 2". */
+/* The present step, in front of every failure: "seed 1 batch 2". */
 void job_context(const char *format, ...) __attribute__((format(printf, 1, 2)));
 const char *job_doing(void);
 

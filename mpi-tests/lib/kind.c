@@ -40,10 +40,10 @@ static double number(struct random *random)
 	return (random_next(random) & 1 ? -mantissa : mantissa) / 32 * scale;
 }
 
-/* With `special`, also NaNs with payloads, infinities, zeros and denormals. Then one rule stands
- * for what the hardware would choose: a NaN is that of the left operand, else of the right, made
- * quiet, else x86's own. In minima and maxima a NaN is the positive quiet one without payload, and
- * -0 is below +0. */
+/* With `special`, also NaNs with payloads, infinities, zeros and denormals. One rule then stands
+ * for the hardware's choice of a NaN: the left operand's, else the right one's, made quiet, else
+ * x86's own. In minima and maxima a NaN is the positive quiet one without payload, and -0 is below
+ * +0. */
 #define FLOATING(name, TYPE, BITS, WIDTH, EXPONENT, QUIET)                                         \
 	static void fill_##name(void *to, struct random *random, enum op op, bool special)         \
 	{                                                                                          \

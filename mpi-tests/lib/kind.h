@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What makes the order of a reduction show: numbers of unlike magnitudes, and operations of the
- * program's own that do not commute or associate.
+ * Inputs and operations by which the order of a reduction shows: numbers of unlike magnitudes, and
+ * operations of the program's own that do not commute or associate.
  */
 #ifndef KIND_H
 #define KIND_H

@@ -24,7 +24,7 @@ struct layout {
 	size_t gap;   /* elements left out between blocks */
 };
 
-/* `random` chooses the blocks. Where `elements` cannot be cut that way, the layout is plain. */
+/* `random` chooses the blocks. If `elements` cannot be cut that way, the layout is plain. */
 struct layout layout_make(enum layout_kind kind, const struct type *type, size_t elements,
 			  struct random *random);
 void layout_free(struct layout *layout);

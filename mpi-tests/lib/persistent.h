@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What MPI calls the persistent collectives here: PERSISTENT_NAME(Bcast), if HAVE_PERSISTENT. */
+/* MPI's names of the persistent collectives here: PERSISTENT_NAME(Bcast), if HAVE_PERSISTENT. */
 #ifndef PERSISTENT_H
 #define PERSISTENT_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What collective call number N of a test is: a pure function of (seed, N), so that all ranks agree
- * and any one call can be repeated alone. */
+/* Collective call number N of a test: a pure function of (seed, N), so that all ranks agree and any
+ * one call can be repeated alone. */
 #ifndef PLAN_H
 #define PLAN_H
 

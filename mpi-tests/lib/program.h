@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What every test program needs: options, a way to fail, and a bound on every wait. */
+/* The common parts of all test programs: options, a way to fail, and a bound on every wait. */
 #ifndef PROGRAM_H
 #define PROGRAM_H
 
@@ -41,7 +41,7 @@ enum { FAREWELL = 600 };
  * doing, and exits with status 3 after FAREWELL: a hang is a failure with a name. 0: no bound. */
 void watch(unsigned seconds, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* How many lines a command prints, which must succeed. */
+/* The number of lines that a command prints, which must succeed. */
 int lines_of(const char *command);
 
 double now(void); /* CLOCK_MONOTONIC, in seconds */

@@ -21,7 +21,7 @@ static void *array(size_t n, size_t size)
 	return place;
 }
 
-/* Puts the blocks into some order, with gaps. Returns how many units they span. */
+/* Puts the blocks into some order, with gaps. Returns the number of units that they span. */
 static size_t lay_out(struct side *side, bool scattered, struct random *local)
 {
 	int *order = array((size_t)side->blocks, sizeof(int));

@@ -58,10 +58,10 @@ void side_free(struct side *side);
 /* The same buffer again, all pattern. */
 void side_clear(struct side *side);
 
-/* Where an element is in the image's data. */
+/* The place of an element in the image's data. */
 size_t side_position(const struct side *side, int block, size_t element);
 
-/* From consecutive elements to their places in an image like that of this side. */
+/* From consecutive elements to their places in an image like this side's. */
 void side_put(const struct side *side, struct image *image, int block, const void *elements,
 	      size_t count);
 

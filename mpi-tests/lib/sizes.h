@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What benchmarks are told to measure: lists with commas between, and buffers that are long enough.
+/* The arguments of benchmarks: lists with commas between, and buffers that are long enough.
  */
 #ifndef SIZES_H
 #define SIZES_H
@@ -8,7 +8,7 @@
 
 enum { MOST_SIZES = 32, LARGE = 8192 };
 
-/* Sizes in bytes, each a number of whole integers. Returns how many; fails if one is wrong. */
+/* Sizes in bytes, each a number of whole integers. Returns their number; fails if one is wrong. */
 int parse_sizes(const char *list, int sizes[MOST_SIZES]);
 
 /* Whether `name` is one of `list`, or `list` is "all". */

@@ -10,7 +10,7 @@
 
 enum { WAITING_MOST = 256 };
 
-/* What is known of a request beforehand. */
+/* Facts about a request that are known beforehand. */
 struct waited {
 	MPI_Request *request; /* the owner's; MPI_REQUEST_NULL when complete, unless persistent */
 	bool persistent;
@@ -27,7 +27,7 @@ struct waiting {
 
 void waiting_add(struct waiting *waiting, const struct waited *waited);
 
-/* Waits for some of them, or for those of one owner, in a way chosen by `local`. */
+/* Waits for some of them, or for one owner's, in a way chosen by `local`. */
 void waiting_finish(struct waiting *waiting, int how_many, struct random *local);
 void waiting_finish_owner(struct waiting *waiting, void *owner, struct random *local);
 

@@ -1,4 +1,4 @@
-//! Where an agent listens: a path, or a name in the network namespace ("abstract").
+//! The address of an agent: a path, or a name in the network namespace ("abstract").
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,11 +16,11 @@ pub enum SocketAddress {
     Abstract(String),
 }
 
-/// The socket of a host's agent that was told no other.
+/// The socket of a host's agent, unless it has another address.
 pub(crate) const HOST_SOCKET: &str = "/run/foldback/agent.sock";
 
-/// Where `foldback agent` listens and a rank looks for it: `$FOLDBACK_AGENT_SOCKET`, else
-/// [`HOST_SOCKET`].
+/// The address at which `foldback agent` listens and a rank looks for it: `$FOLDBACK_AGENT_SOCKET`,
+/// else [`HOST_SOCKET`].
 pub fn default_address() -> SocketAddress {
     std::env::var("FOLDBACK_AGENT_SOCKET")
         .ok()

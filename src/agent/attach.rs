@@ -25,7 +25,7 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    /// Whether all programs are where they were put: whoever may attach may detach, too.
+    /// Whether all programs are still in their place: any process that may attach may detach, too.
     pub(crate) fn is_whole(&self) -> bool {
         let links = self.tcx.iter().flat_map(|(ingress, egress)| [ingress, egress]);
         links.chain(&self.xdp).all(|link| sys::is_on_interface(link.0.as_fd()))
@@ -104,7 +104,7 @@ fn attach_tcx(interface: &Interface, programs: &Programs) -> Result<(Link, Link)
     Ok((ingress, egress))
 }
 
-/// Tries the XDP hooks of the plan in turn; TC ingress alone is what remains.
+/// Tries the XDP hooks of the plan in turn; without any, TC ingress alone remains.
 fn attach_xdp(
     interface: &Interface,
     plan: &Plan,

@@ -1,7 +1,7 @@
 //! Filters on a clsact qdisc: how programs get onto TC before Linux 6.6.
 //!
-//! Spoken directly over netlink rather than through libbpf, because the filter's name carries the
-//! owner's mark, and because other people's qdiscs and filters have to be seen to be left alone.
+//! Uses netlink directly, not libbpf. The filter's name carries the owner's mark, and other
+//! people's qdiscs and filters have to be seen to be left alone.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

@@ -57,8 +57,8 @@ impl Daemon {
         self.server.run(stop)
     }
 
-    /// Gives up its address, so that another agent can take it, and serves the groups that there are until they are
-    /// gone, or `limit` has passed, or `stop` can be read from.
+    /// Gives up its address, so that another agent can take it. Serves the present groups until they are gone,
+    /// `limit` has passed, or `stop` can be read from.
     pub fn drain(&mut self, stop: BorrowedFd<'_>, limit: Duration) -> Result<()> {
         self.file = None;
         self.server.drain(stop, limit)
@@ -87,7 +87,7 @@ impl SocketFile {
         clear(path)?;
         let listener =
             Socket::listen(&SocketAddress::Path(path.into())).context(ErrorKind::Kernel, doing)?;
-        // Everybody may ask; who may have what is decided by user.
+        // Every user may ask; the agent decides by user.
         fs::set_permissions(path, Permissions::from_mode(0o666))
             .context(ErrorKind::Kernel, doing)?;
         let identity = identity(path).context(ErrorKind::Kernel, doing)?;

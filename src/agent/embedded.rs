@@ -53,7 +53,7 @@ impl Embedded {
     }
 
     /// Begins to load the programs, which takes some 300 ms, and to serve, in a thread that takes no signals. Serves
-    /// processes of this user in this network namespace. Who connects before waits for it.
+    /// processes of this user in this network namespace. Early connections wait for it.
     pub fn begin(options: Options) -> Result<Self> {
         let (listener, address) = Socket::listen_anywhere()
             .context(ErrorKind::Kernel, || "opening the embedded agent's socket".into())?;
@@ -115,7 +115,7 @@ impl Embedded {
         }
     }
 
-    /// Where it listens; for the other processes of the job on this host.
+    /// Its address, for the other processes of the job on this host.
     pub fn address(&self) -> SocketAddress {
         self.address.clone()
     }

@@ -1,11 +1,11 @@
-//! What can go wrong between a rank, the agent and the kernel.
+//! Errors between a rank, the agent and the kernel.
 
 use std::fmt;
 use std::io;
 
 use serde::{Deserialize, Serialize};
 
-/// What a caller may want to tell apart. Travels over the socket; never reuse a name.
+/// Kinds of errors that a caller may tell apart. Travels over the socket; never reuse a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
@@ -27,7 +27,7 @@ pub enum ErrorKind {
     Kernel,
     /// The group does not exist.
     NotFound,
-    /// The agent is ending: whoever wants a group asks the one that comes after it.
+    /// The agent is ending: a client that wants a group asks the next agent.
     Ending,
     /// The connection broke, or the other side does not speak the protocol.
     Connection,
@@ -49,7 +49,7 @@ impl Error {
         Self { kind, message: message.into() }
     }
 
-    /// What the caller may act upon.
+    /// The kind of the error, for the caller to act upon.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }

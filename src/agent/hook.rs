@@ -1,4 +1,4 @@
-//! Which hook of an interface takes frames in. Facts in, decision out: nothing here touches the
+//! The choice of the hook that takes frames in. Facts in, decision out: nothing here touches the
 //! kernel.
 //!
 //! The TC programs are always attached: egress is where a member's own frames enter. XDP is put in
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::error::{Error, ErrorKind, Result};
 
-/// What the user asks for.
+/// The user's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookChoice {
     /// TC on both ways: the default.
@@ -43,7 +43,7 @@ pub enum Tc {
     Clsact,
 }
 
-/// What was found out about the kernel and one interface.
+/// Facts about the kernel and one interface.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// Name of the interface, for messages.

@@ -57,7 +57,7 @@ pub(crate) fn by_index(index: u32) -> Result<Interface> {
         .ok_or_else(|| Error::new(ErrorKind::Kernel, format!("{}: no answer", doing())))
 }
 
-/// What the links of this host call for, which have an address.
+/// The chunks for the links of this host that have an address.
 pub(crate) fn chunks() -> Result<Chunks> {
     let mut mtus = Vec::new();
     for (index, _) in addresses()? {

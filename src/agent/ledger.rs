@@ -1,7 +1,7 @@
-//! What each user has taken: groups and cell memory. Pure but for asking whether a map is gone.
+//! The groups and the cell memory of each user. Pure but for asking whether a map is gone.
 //!
 //! Cells stay in memory as long as somebody holds or maps them, also after their group is gone. So
-//! a destroyed group's cells count until the kernel says that the map is no more; else a user
+//! a destroyed group's cells count until the kernel says that the map is no more. Otherwise a user
 //! could take any amount of memory by making and destroying groups.
 
 use crate::agent::error::{Error, ErrorKind, Result};
@@ -19,7 +19,7 @@ struct Entry {
     retired: bool,
 }
 
-/// Who holds how many groups, and how much memory in them.
+/// The groups of each user, and their memory.
 #[derive(Default)]
 pub(crate) struct Ledger {
     entries: Vec<Entry>,

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The agent runs as [`Daemon`] for all users of a host, or as [`Embedded`] in a privileged rank.
-//! Either serves one network namespace: that of the thread that started it.
+//! Either serves one network namespace: the one of the thread that started it.
 
 mod address;
 mod attach;

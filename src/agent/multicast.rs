@@ -1,5 +1,5 @@
-//! An interface as a member of an IP multicast group: it takes in what is sent to all hosts of a group of foldback's, and
-//! switches that look out for it (IGMP snooping, RFC 4541) send that there.
+//! An interface as a member of an IP multicast group: it takes in frames to all hosts of a group of foldback's.
+//! Switches that look out for members (IGMP snooping, RFC 4541) send the frames there.
 
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
@@ -22,7 +22,7 @@ impl Membership {
     /// Joins `group` on the interface that has the address `here`.
     ///
     /// # Errors
-    /// What the system says: too many memberships, no such address.
+    /// A system error: too many memberships, no such address.
     pub(crate) fn new(group: Ipv4Addr, here: Ipv4Addr) -> nix::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let socket = socket(AddressFamily::Inet, SockType::Datagram, flags, None)?;
@@ -30,7 +30,7 @@ impl Membership {
         Ok(Self { group, _socket: socket })
     }
 
-    /// What stands for all members in the maps: the address, and the MAC address that belongs to it (RFC 1112,
+    /// The entry for all members in the maps: the address, and the MAC address that belongs to it (RFC 1112,
     /// section 6.4).
     pub(crate) fn member(&self) -> fb_member {
         let [_, a, b, c] = self.group.octets();

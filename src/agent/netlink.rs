@@ -15,7 +15,7 @@ const HEADER_BYTES: usize = 16;
 /// A dump is repeated when what it lists changed meanwhile.
 const DUMP_TRIES: u32 = 5;
 
-/// What follows the header of a message that came back.
+/// The rest of an answer, without the message's header.
 pub(crate) type Body = Vec<u8>;
 
 pub(crate) struct Netlink {

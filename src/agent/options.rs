@@ -1,4 +1,4 @@
-//! What an agent is told at its start.
+//! The options of an agent.
 
 use std::num::NonZero;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::config::settings::wrong;
 /// Settings of an agent, embedded or not.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which hook takes frames in. `FOLDBACK_HOOK`.
+    /// The hook that takes frames in. `FOLDBACK_HOOK`.
     pub hook: HookChoice,
     /// Attach to TC the old way (clsact) although the kernel has tcx. A test aid, so that the old
     /// way is tested on a new kernel. `FOLDBACK_TC=clsact`.
@@ -22,7 +22,7 @@ pub struct Options {
     /// How long programs stay on an interface, and cells in stock, after the last group: attaching takes longer
     /// than anything else, and the next job may come soon.
     pub linger: Duration,
-    /// What users may take.
+    /// The limits for users.
     pub limits: Limits,
 }
 
@@ -44,9 +44,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Whether a user who has `own` of the `all` that are taken may have another, of a thing of which there
-    /// are `most`. Nobody may have more than what is left, so that something is left for every newcomer
-    /// (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998).
+    /// Whether a user who has `own` of the `all` taken things, of at most `most`, may have another. Nobody
+    /// may have more than what is left, so that something is left for every newcomer (Choudhury and Hahne,
+    /// "Dynamic queue length thresholds for shared-memory packet switches", 1998).
     pub(crate) fn leaves_a_share(own: usize, all: usize, most: usize) -> bool {
         own < most.saturating_sub(all)
     }

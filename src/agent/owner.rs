@@ -1,9 +1,9 @@
-//! Who owns a TC filter, and whether that process still lives.
+//! The owner of a TC filter, and whether that process still lives.
 //!
 //! A clsact filter outlives the process that made it. So every filter of ours bears its owner's
-//! mark, and the owner listens at the abstract socket of that name as long as it lives: the name
-//! goes with the process, however it ends, and is seen in exactly the network namespace that the
-//! filter is in. No file, no process id that may mean another process by now.
+//! mark. The owner listens at the abstract socket of that name as long as it lives. The name goes
+//! with the process, however it ends, and is seen in the network namespace of the filter alone. No
+//! file, no process id that may mean another process by now.
 
 use std::fs::File;
 use std::io::Read;
@@ -76,7 +76,7 @@ impl Mark {
     pub(crate) fn owner_lives(&self) -> bool {
         match Socket::connect(&address(self.id), Duration::ZERO) {
             Ok(socket) => socket.peer().is_ok_and(|peer| peer.uid == 0 || peer.uid == self.uid),
-            // It does not accept: its queue is full of those who asked before.
+            // It does not accept: its queue is full of earlier connections.
             Err(Errno::EAGAIN) => true,
             Err(_) => false,
         }

@@ -5,7 +5,7 @@ use std::mem::{offset_of, size_of};
 
 use crate::bindings::{fb_control, fb_counters, fb_group};
 
-/// How many counters there are.
+/// The number of counters.
 pub(crate) const COUNTERS: usize = size_of::<fb_counters>() / size_of::<u64>();
 
 /// A group as the map holds it.

@@ -1,8 +1,8 @@
 //! The UDP port of all frames, held so that nobody else can have it.
 //!
-//! A frame that no program takes (its group is gone, or the programs are) goes up to the socket at
-//! the port. The frame bears the group's token, which names the group to whoever forges one. So the agent binds
-//! the port and drops what arrives. It gives nobody a descriptor: a holder could let others in. While no
+//! A frame that no program takes (its group is gone, or the programs are) goes up to the socket at the port.
+//! The frame bears the group's token, and with it anybody can name the group in a forged frame. So the agent
+//! binds the port and drops what arrives. It gives nobody a descriptor: a holder could let others in. While no
 //! agent is there the kernel keeps the port for root, if it is a privileged one, as the default is.
 
 use std::fs;
@@ -18,7 +18,7 @@ use nix::sys::socket::{
 use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::sockopt;
 
-/// A socket that has the port at all addresses, and never has anything to read; none where this process may not have
+/// A socket that has the port at all addresses, and never has anything to read. None if this process may not have
 /// the port, as no other without privileges may.
 pub(crate) struct HeldPort {
     _socket: Option<OwnedFd>,

@@ -1,4 +1,4 @@
-//! What this host can do, found out by trying. For `foldback doctor`.
+//! The abilities of this host, found out by trying. For `foldback doctor`.
 
 use std::net::Ipv4Addr;
 use std::thread;

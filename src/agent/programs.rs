@@ -1,13 +1,13 @@
 //! The BPF programs and their maps, loaded.
 //!
 //! The TC programs are loaded when the agent starts, so that a kernel that refuses them says so at
-//! once. The XDP program is loaded for the first interface that needs it, as a second object on
-//! the maps of the first: a host that does without XDP never has it verified.
+//! once. The XDP program is loaded for the first interface that needs it, as a second object on the
+//! maps of the first. A host without XDP never has it verified.
 //!
-//! There are two sets of programs: for chunks that fit the usual MTU, and for those of jumbo frames, whose cells take
-//! six times the memory. A host has one of them.
+//! There are two sets of programs: for chunks that fit the usual MTU, and for chunks of jumbo frames, whose cells
+//! take six times the memory. A host has one of them.
 //!
-//! What is kept are descriptors of programs and maps; libbpf's objects are gone after loading.
+//! Only descriptors of programs and maps are kept; libbpf's objects are gone after loading.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -52,7 +52,7 @@ pub(crate) struct CellMap {
 }
 
 impl CellMap {
-    /// A descriptor of it, for whoever is to map it.
+    /// A descriptor of it, for the process that is to map it.
     pub(crate) fn descriptor(&self) -> Result<OwnedFd> {
         duplicate(self.map.as_fd())
     }
@@ -189,13 +189,13 @@ impl Programs {
                 self.cells.update(&slot, &fd, any).context(ErrorKind::Kernel, doing)?;
             }
         }
-        // By itself, since then every kernel waits; after a batch not all of them do.
+        // The last one alone, since then every kernel waits; after a batch not all of them do.
         let (slot, fd) = bytes(last);
         self.cells.update(&slot, &fd, any).context(ErrorKind::Kernel, doing)
     }
 
-    /// Hands a group to the programs, whose cells are in its slot and have been no other's. Whatever its
-    /// slot counted before is forgotten.
+    /// Hands a group to the programs, whose cells are in its slot and have been no other's. Earlier
+    /// counts of its slot are forgotten.
     pub(crate) fn add_group(
         &self,
         token: u64,
@@ -226,7 +226,7 @@ impl Programs {
         })
     }
 
-    /// Takes a group from the programs. Those that run may still reach its cells.
+    /// Takes a group from the programs. Running programs may still reach its cells.
     pub(crate) fn remove_group(&self, token: u64, slot: u32) {
         if let Err(error) = self.groups.delete(&token.to_ne_bytes()) {
             log::warn!("group {slot} was not in the map: {error}");
@@ -245,7 +245,7 @@ impl Programs {
             .ok_or_else(|| Error::new(ErrorKind::Kernel, format!("{}: none there", doing())))
     }
 
-    /// What was counted for no group.
+    /// The counters of no group.
     pub(crate) fn host_counters(&self) -> Result<fb_counters> {
         self.counters(FB_MAX_GROUPS)
     }
@@ -257,8 +257,8 @@ pub(crate) fn has_xdp_load_bytes() -> bool {
     ProgramType::Xdp.is_helper_supported(BPF_FUNC_xdp_load_bytes).unwrap_or(false)
 }
 
-/// Sends what libbpf prints to the log: its warnings, among them the verifier's whole story of a
-/// refused program, at debug level, the rest at trace level.
+/// Sends libbpf's output to the log. Warnings, among them the verifier's whole story of a refused
+/// program, go at debug level, the rest at trace level.
 pub(crate) fn log_libbpf() {
     let level =
         if log::log_enabled!(log::Level::Trace) { PrintLevel::Debug } else { PrintLevel::Warn };

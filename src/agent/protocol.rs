@@ -1,4 +1,4 @@
-//! What a rank and its agent say to each other: one JSON document a packet, one reply a request.
+//! The messages between a rank and its agent: one JSON document a packet, one reply a request.
 //! Pure: nothing here touches a socket.
 //!
 //! A connection begins with [`Hello`], answered by [`Reply::Welcome`] or by an error of kind
@@ -23,7 +23,7 @@ pub const MAX_REPLY: usize = 64 << 10;
 /// Groups in one [`Reply::Groups`].
 pub const GROUPS_PER_PAGE: usize = 16;
 
-/// The versions of whoever speaks.
+/// The versions of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
     /// [`PROTOCOL_VERSION`].
@@ -56,7 +56,7 @@ pub struct Welcome {
     pub embedded: bool,
 }
 
-/// What a client may ask.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Request {
@@ -84,7 +84,7 @@ pub enum Request {
     },
 }
 
-/// What an agent answers.
+/// An agent's answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
@@ -112,7 +112,7 @@ pub enum Reply {
 pub struct GroupReply {
     /// Its index into the agent's maps.
     pub slot: u32,
-    /// What takes its frames in.
+    /// The hook that takes its frames in.
     pub hook: Hook,
     /// Name of the interface that the frames take.
     pub interface: String,
@@ -142,7 +142,7 @@ pub struct Status {
     pub interfaces: Vec<InterfaceStatus>,
     /// Groups of all users.
     pub groups: usize,
-    /// What was counted for no group.
+    /// The counters of no group.
     #[serde(with = "words")]
     pub host_counters: fb_counters,
 }
@@ -155,7 +155,7 @@ pub struct InterfaceStatus {
     pub name: String,
     /// The interface's index (`ifindex`).
     pub index: u32,
-    /// What takes frames in.
+    /// The hook that takes frames in.
     pub hook: Hook,
     /// How the TC programs are attached.
     pub tc: Tc,
@@ -185,11 +185,11 @@ pub struct GroupStatus {
     pub pid: i32,
     /// Seconds since it was made.
     pub age_seconds: u64,
-    /// Where its frames come in.
+    /// The interface that its frames come in by.
     pub interface: String,
-    /// What takes them in.
+    /// The hook that takes them in.
     pub hook: Hook,
-    /// Which member this host is.
+    /// This host's index among the members.
     pub self_index: u8,
     /// Addresses of all members' hosts.
     pub members: Vec<Ipv4Addr>,
@@ -203,7 +203,7 @@ pub struct GroupStatus {
 }
 
 impl Versions {
-    /// What this build speaks.
+    /// The versions of this build.
     pub const CURRENT: Self =
         Self { protocol: PROTOCOL_VERSION, interface: FB_INTF_VERSION, wire: FB_WIRE_VERSION };
 

@@ -1,14 +1,14 @@
-//! What systemd is told of an agent, if it asked to be told (sd_notify(3)).
+//! The messages to systemd about an agent, if it asked for them (sd_notify(3)).
 
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState::{ExtendTimeoutUsec, Ready, Status, Stopping, Watchdog};
 use sd_notify::{NotifyState, notify, watchdog_enabled};
 
-/// Beyond the time that an agent takes to drain, what it takes to detach.
+/// The time to detach, beyond the time that an agent takes to drain.
 const TO_DETACH: Duration = Duration::from_secs(30);
 
-/// The service that this process is. Says nothing where nobody listens.
+/// The service that this process is. Silent if nobody listens.
 pub(crate) struct Service {
     /// Between two signs of life; systemd ends a service that gives none for twice as long.
     interval: Option<Duration>,

@@ -1,10 +1,10 @@
 //! The slots of groups in the kernel, and the cells that lie in them.
 //!
-//! Putting a map of cells into a slot, or taking it out, takes a grace period of RCU: 5 to 20 ms on an
-//! idle machine, far more on a busy one. A program that has looked up a group may still be about to
-//! look up its cells, so a slot must also have had one between two groups. Hence slots are turned over
-//! many at a time, each time with one wait: those that were given back lose their cells, and clean ones
-//! get new cells, in stock for groups to come. That is done when nobody waits for the agent, as far as it can be.
+//! Putting a map of cells into a slot, or taking it out, takes a grace period of RCU. That is 5 to 20 ms on an
+//! idle machine, far more on a busy one. A program that has looked up a group may still be about to look up its
+//! cells, so a slot must also have had one between two groups. Hence many slots are turned over at a time, with
+//! one wait. Slots that were given back lose their cells, and clean ones get new cells, in stock for groups to
+//! come. If possible, that is done when nobody waits for the agent.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -33,7 +33,7 @@ pub(crate) struct Slots {
     stock: Vec<Stocked>,
     /// The window of the group that was made last: the next one's will be like it.
     window: Option<u32>,
-    /// How many to have in stock: more while groups come faster than the stock is filled.
+    /// The number to have in stock: more while groups come faster than the stock is filled.
     wanted: usize,
     /// A map with next to nothing in it, for slots without cells.
     empty: CellMap,
@@ -105,7 +105,7 @@ impl Slots {
         self.clear(programs);
     }
 
-    /// Does what the next group would wait for: frees the cells of slots that were given back, and fills the stock.
+    /// Does work ahead for the next group: frees the cells of slots that were given back, and fills the stock.
     pub(crate) fn tend(&mut self, programs: &Programs) {
         let Some(window) = self.window else { return self.clear(programs) };
         let lacking = self.wanted.saturating_sub(self.stock.len());
@@ -115,7 +115,7 @@ impl Slots {
     }
 
     /// Takes the cells out of dirty slots, and puts `count` into stock, or as many as there are clean
-    /// slots. What is in stock for another window makes room.
+    /// slots. Stock for another window makes room.
     fn turn_over(&mut self, count: usize, window: u32, programs: &Programs) -> Result<()> {
         if count > 0 {
             let others = self.stock.extract_if(.., |stocked| stocked.window != window);

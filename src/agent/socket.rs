@@ -18,7 +18,7 @@ use crate::agent::address::SocketAddress;
 const FLAGS: SockFlag = SockFlag::SOCK_CLOEXEC.union(SockFlag::SOCK_NONBLOCK);
 const RETRY: Duration = Duration::from_millis(2);
 
-/// Who is at the other end, as the kernel says.
+/// The process at the other end, as the kernel says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) uid: u32,
@@ -104,10 +104,10 @@ impl Socket {
     }
 
     /// Takes the next packet, or fails with `EAGAIN`. `None` is the end of the connection.
-    /// Descriptors are taken only where `fds` says so; else the kernel closes them.
+    /// Descriptors are taken only if `fds` says so; else the kernel closes them.
     pub(crate) fn receive(&self, limit: usize, fds: bool) -> nix::Result<Option<Packet>> {
-        // The kernel looks for a packet, and then whether the other end is closed: what is sent and closed
-        // in between reads as the end. Nothing comes after that, so that a second look finds what has come.
+        // The kernel looks for a packet, and then whether the other end is closed: a packet sent and closed
+        // in between reads as the end. Nothing comes after that, so a second look finds the packet.
         match self.receive_once(limit, fds)? {
             None => self.receive_once(limit, fds),
             packet => Ok(packet),

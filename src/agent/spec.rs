@@ -1,4 +1,4 @@
-//! What a group is like, and what it can be like at all. Pure.
+//! The description of a group, and its bounds. Pure.
 
 use std::net::Ipv4Addr;
 
@@ -14,21 +14,21 @@ use crate::wire::Secret;
 /// IPv4 header, UDP header and frame header, in front of a chunk.
 const FRAME_OVERHEAD: u32 = 20 + 8 + FB_FRAME_BYTES;
 
-/// The least MTU of a link that has chunks longer than usual: what they save does not pay for their memory on a link
-/// that is hardly better than the usual.
+/// The least MTU of a link that has chunks longer than usual. On a link with hardly more than the usual MTU their
+/// savings do not pay for their memory.
 const JUMBO_MTU: u32 = 4096;
 
-/// What a host's programs have room for.
+/// The chunks that a host's programs have room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunks {
     /// Chunks that fit the usual MTU, 1500.
     Usual,
-    /// Those of jumbo frames, of up to 9000 bytes.
+    /// Chunks of jumbo frames, of up to 9000 bytes.
     Jumbo,
 }
 
 impl Chunks {
-    /// What a host needs whose Ethernet links have these MTUs.
+    /// The chunks for a host whose Ethernet links have these MTUs.
     pub fn of_links(mtus: impl IntoIterator<Item = u32>) -> Self {
         let is_jumbo = mtus.into_iter().any(|mtu| mtu >= JUMBO_MTU);
         if is_jumbo { Self::Jumbo } else { Self::Usual }
@@ -56,9 +56,9 @@ impl Chunks {
 pub struct GroupSpec {
     /// Random, the same at all members: names the group in frames.
     pub token: u64,
-    /// What the key of its frames is made of; without one they bear a checksum.
+    /// The source of the key of its frames; without one they bear a checksum.
     pub secret: Option<Secret>,
-    /// Which member this host is.
+    /// This host's index among the members.
     pub self_index: u8,
     /// Addresses of all members' hosts.
     pub members: Vec<Ipv4Addr>,
@@ -66,7 +66,7 @@ pub struct GroupSpec {
     pub window: u32,
     /// Most payload of a frame.
     pub chunk_bytes: u16,
-    /// Whether the members are to have an address in common, for what goes to all of them.
+    /// Whether the members are to have an address in common, for frames to all of them.
     pub multicast: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Removes what an agent that was killed left behind: TC filters whose owner is dead, and the
-//! qdisc under them if that owner made it and nobody else uses it. Links, maps and programs go
-//! with the process that held them.
+//! Removes what a killed agent left behind: TC filters whose owner is dead, and the qdisc under
+//! them if that owner made it and nobody else uses it. Links, maps and programs go with the process
+//! that held them.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use crate::agent::clsact::{filters, qdiscs, remove_empty_qdisc, remove_filter};
 use crate::agent::owner::Mark;
 
-/// Sweeps all interfaces of this network namespace. Returns how many filters went.
+/// Sweeps all interfaces of this network namespace. Returns the number of removed filters.
 pub(crate) fn sweep() -> usize {
     let interfaces: BTreeSet<u32> = match qdiscs() {
         Ok(qdiscs) => qdiscs.iter().map(|qdisc| qdisc.interface).collect(),

@@ -10,7 +10,7 @@ use libbpf_rs::libbpf_sys::{
 };
 use nix::errno::Errno;
 
-/// Where a program of a link sits on its interface.
+/// The place of a link's program on its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkPoint {
     TcxIngress,

@@ -20,7 +20,7 @@ pub(crate) fn in_user_namespace() -> bool {
     fs::metadata("/proc/self/ns/user").is_ok_and(|space| space.ino() != FIRST_USER_NAMESPACE)
 }
 
-/// Whether user `peer`, as the kernel calls who listens at this address, may be the agent.
+/// Whether `peer`, the kernel's number of the user who listens at this address, may be the agent.
 pub(crate) fn may_serve(peer: u32, address: &SocketAddress) -> bool {
     let own = geteuid().as_raw();
     if !in_user_namespace() {

@@ -12,7 +12,7 @@ use crate::mpi::pmpi::Pmpi;
 pub struct Counts {
     /// The program's array, of the width that its function has.
     pub counts: *const c_void,
-    /// Where they begin, in elements; null: one after the other.
+    /// The beginnings of the parts, in elements; null: one after the other.
     pub displs: *const c_void,
     /// 64 bits each.
     pub wide: bool,
@@ -43,7 +43,7 @@ impl Counts {
         unsafe { Self::at(self.counts, self.wide, rank) }
     }
 
-    /// Where they begin; `None`: behind those of the rank before.
+    /// The beginning of a rank's part; `None`: it follows the part of the rank before.
     ///
     /// # Safety
     /// As [`Counts::count`].

@@ -11,7 +11,7 @@ pub struct Elements {
     /// The first, unless there is none; null also of MPI_BOTTOM, for which types of the program's may be made.
     pub data: *mut c_void,
     pub count: usize,
-    /// Their type, as it was passed.
+    /// Their type, unchanged from the call.
     pub datatype: Handle,
     pub shape: Shape,
 }

@@ -1,9 +1,9 @@
-//! What the statistics tell of a call.
+//! The facts about a call for the statistics.
 
-/// What one rank's call moves.
+/// The data of one rank's call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// Which of [`crate::mpi::types::TYPES`], from 1, or [`Message::OWN`]; 0: not looked at.
+    /// The row of [`crate::mpi::types::TYPES`], from 1, or [`Message::OWN`]; 0: not looked at.
     pub datatype: u8,
     /// [`crate::mpi::types::Op::number`], or [`Message::OWN`]; 0: none.
     pub op: u8,

@@ -15,8 +15,8 @@ pub(crate) use message::Message;
 
 macro_rules! collectives {
     ($($name:ident,)*) => {
-        /// The collectives that foldback takes on. Not Gatherv and Scatterv: the root alone knows how
-        /// much there is, so the ranks cannot agree on a route without telling each other first.
+        /// The collectives that foldback takes on. Not Gatherv and Scatterv: the root alone knows the
+        /// counts, so the ranks cannot agree on a route without telling each other first.
         #[allow(non_camel_case_types)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
         pub enum Collective {
@@ -49,7 +49,7 @@ impl Collective {
         )
     }
 
-    /// What the group does for it, for people (docs/coverage.md).
+    /// The work of the group for it, for people (docs/using/coverage.md).
     pub fn how(self) -> &'static str {
         match self {
             Self::Barrier => "fold to all",
@@ -67,7 +67,7 @@ impl Collective {
         }
     }
 
-    /// Which types and ops it is folded for, for people.
+    /// The types and ops that it is folded for, for people.
     pub fn types(self) -> &'static str {
         match self {
             Self::Barrier => "–",
@@ -108,11 +108,11 @@ pub(crate) const COLLECTIVES: usize = Collective::ALL.len();
 pub(crate) struct Side {
     /// The buffer, MPI_IN_PLACE, or nothing.
     pub data: *mut c_void,
-    /// Elements; those of one rank where each has its own.
+    /// Elements; of one rank, if each has its own.
     pub count: i64,
     /// Elements by rank, where they differ.
     pub counts: Option<Counts>,
-    /// Their type, as it was passed.
+    /// Their type, unchanged from the call.
     pub datatype: Handle,
 }
 
@@ -134,20 +134,20 @@ impl Side {
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
     pub collective: Collective,
-    /// What the rank brings. Of reductions only the buffer: the rest is as in `recv`.
+    /// The data that the rank brings. Of reductions only the buffer: the rest is as in `recv`.
     pub send: Side,
-    /// What it gets; of Bcast and reductions the one description of the data.
+    /// The data that it gets; of Bcast and reductions the one description of the data.
     pub recv: Side,
     /// The op of a reduction.
     pub op: Handle,
-    /// Of those that have one.
+    /// The root, if the collective has one.
     pub root: c_int,
     pub comm: Handle,
 }
 
 impl Call {
-    /// Whether the datatypes of the two sides mean something on `rank`: those of Gather and Scatter on
-    /// the far side of the root do not, nor does that of a side which is in place.
+    /// Whether the datatypes of the two sides mean something on `rank`. They do not on the far side of
+    /// the root in Gather and Scatter, nor for a side that is in place.
     pub fn significant(&self, rank: usize, in_place: usize) -> (bool, bool) {
         let here = usize::try_from(self.root) == Ok(rank);
         let (send, recv) = match self.collective {

@@ -16,11 +16,11 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 /// the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which hook takes frames in: tc or xdp [default: $FOLDBACK_HOOK, or tc]
+    /// Hook that takes frames in: tc or xdp [default: $FOLDBACK_HOOK, or tc]
     #[arg(long)]
     hook: Option<HookChoice>,
 
-    /// Where to listen: a path, or @NAME [default: $FOLDBACK_AGENT_SOCKET, or
+    /// Socket to listen at: a path, or @NAME [default: $FOLDBACK_AGENT_SOCKET, or
     /// /run/foldback/agent.sock]
     #[arg(long)]
     socket: Option<SocketAddress>,
@@ -29,8 +29,8 @@ pub struct Args {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// For so many seconds after the signal, serve the groups that there are, while another agent may start and
-    /// take the new ones; a second signal ends this one at once
+    /// After the signal, serve the present groups for so many seconds, while another agent may start and take
+    /// the new ones. A second signal ends this one at once
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=3600))]
     drain: u16,
 

@@ -38,11 +38,11 @@ use clap::Subcommand;
 /// Compare the same MPI program with and without foldback
 ///
 /// Each round measures every number of hosts once with and once without, on each MPI, in changing
-/// order, all in one lab made for it. A ratio is that of two runs of one round. Tables, charts and
+/// order, all in one lab made for it. A ratio compares two runs of one round. Tables, charts and
 /// all samples go to --out.
 ///
-/// What is measured is the latency of blocking collectives and what they cost or, with --overlap,
-/// how much of non-blocking ones passes while the program computes.
+/// Without --overlap, measures the latency of blocking collectives and their cost. With --overlap,
+/// measures how much of non-blocking ones passes while the program computes.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {

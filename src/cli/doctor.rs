@@ -18,11 +18,11 @@ const USUAL_MTU: u32 = 1500;
 #[derive(clap::Args)]
 pub struct Args {}
 
-/// What was found about one thing.
+/// A finding about one thing.
 struct Finding {
     verdict: Verdict,
     what: String,
-    /// What to do about it.
+    /// Advice, if there is anything to do.
     advice: Option<String>,
 }
 

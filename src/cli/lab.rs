@@ -62,12 +62,13 @@ struct Up {
 
 /// Run an MPI program in a lab, with libfoldback.so preloaded into its ranks
 ///
-/// Runs in the lab named by --name, else in the lab named "lab" if that is up and no option says
-/// what the network shall be like, else in a lab of its own, which is removed at the end. Output
-/// and exit status are the program's (124 after --timeout, 128 + N after signal N; Intel MPI's
-/// launcher tells no more than that a program failed).
+/// Runs in the lab named by --name. Without --name it takes the lab named "lab", if that is up and
+/// no option describes the network. Otherwise it makes a lab of its own, and removes it at the end.
+/// Output and exit status are the program's (124 after --timeout, 128 + N after signal N; Intel
+/// MPI's launcher tells no more than that a program failed).
 ///
-/// MPIs that Debian does not have are those that `make setup-mpis` installs, or else in $PATH.
+/// MPIs that Debian does not have are taken from the directory of `make setup-mpis`, else from
+/// $PATH.
 #[derive(Parser)]
 struct Run {
     /// MPI whose launcher starts the ranks
@@ -150,9 +151,9 @@ struct SetRate {
     rate: SpeedLimit,
 }
 
-/// Change what befalls the frames of a lab, whatever runs in it
+/// Change the faults of a lab's frames, whatever runs in it
 ///
-/// What no option names does not happen any more: without options, no fault.
+/// Faults that no option names end: without options there is no fault.
 #[derive(Parser)]
 struct SetFaults {
     /// Name of the lab
@@ -171,7 +172,7 @@ struct SetFaults {
 #[derive(Clone, Debug)]
 struct SpeedLimit(Option<Rate>);
 
-/// Show labs: hosts, addresses, settings, what faults befell
+/// Show labs: hosts, addresses, settings, faults so far
 #[derive(Parser)]
 struct Status {
     /// Name of the lab [default: all labs]

@@ -16,11 +16,11 @@ use crate::library;
 
 /// Run an MPI launcher with foldback preloaded on every host
 ///
-/// Sets LD_PRELOAD, and passes it and all FOLDBACK_* variables on to the ranks of all hosts, in the
-/// way of the launcher: mpirun, mpiexec or prterun of Open MPI, mpiexec of MPICH (hydra), mpirun of
-/// Intel MPI, srun of Slurm, flux run. The library must have the same path on all hosts. Output and exit status are the launcher's; at the end one line more says
-/// what was folded, unless FOLDBACK_REPORT says otherwise. A warning tells of a program that the
-/// library cannot be loaded into, and of ranks on this host that run without it.
+/// Sets LD_PRELOAD, and passes it and all FOLDBACK_* variables on to the ranks of all hosts, in the launcher's way. It
+/// knows mpirun, mpiexec and prterun of Open MPI, mpiexec of MPICH (hydra), mpirun of Intel MPI, srun of Slurm, and
+/// flux run. The library must have the same path on all hosts. Output and exit status are the launcher's; at the end
+/// one line more says what was folded, unless FOLDBACK_REPORT says otherwise. A warning names a program that cannot
+/// load the library, or tells of ranks on this host that run without it.
 #[derive(clap::Args)]
 #[command(after_long_help = foldback::config::settings::help())]
 pub struct Args {
@@ -62,8 +62,8 @@ impl Launcher {
         }
     }
 
-    /// The user's arguments, with such that set these variables on all ranks; and with the library in what the user's
-    /// own options preload, which would replace ours.
+    /// The user's arguments, with arguments that set these variables on all ranks. The library is added to the user's
+    /// own preload options, which would replace ours.
     ///
     /// Open MPI's `-x` counts for one program of several that `:` separates. So it is said for each, unless the user
     /// sets the variable. Hydra's `-genv` counts for all. srun hands its own environment on, but would load the library
@@ -114,7 +114,7 @@ impl Launcher {
         all
     }
 
-    /// Puts the library into what the user's options preload. Returns whether they say anything of it.
+    /// Puts the library into the user's own preload options. Returns whether there are any.
     fn merge(self, variables: &[(OsString, OsString)], options: &mut [OsString]) -> bool {
         let mut is_merged = false;
         for at in 0..options.len() {
@@ -220,7 +220,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Err(error).with_context(|| format!("cannot start {}", program.display()))
 }
 
-/// Says of which programs it is certain that the library is not loaded into them.
+/// Warns of programs that certainly do not load the library.
 fn warn_of_programs(user: &[OsString]) {
     for part in user.split(|argument| argument == ":") {
         let program = part.iter().find_map(|argument| program_of(argument));
@@ -284,7 +284,7 @@ fn detect(program: &OsStr, library: &Path) -> Result<Launcher> {
     }
 }
 
-/// What the ranks need: the library before any other preloaded one, and foldback's settings.
+/// The ranks' variables: the library before any other preloaded one, and foldback's settings.
 fn variables(library: &Path) -> Vec<(OsString, OsString)> {
     let mut preload = OsString::from(library);
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {

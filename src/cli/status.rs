@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 /// Show the agent of this host, its interfaces and its groups.
 ///
-/// root sees all groups, everybody else his own.
+/// root sees all groups, all others their own.
 #[derive(clap::Args)]
 pub struct Args {
     /// Write JSON
     #[arg(long)]
     json: bool,
 
-    /// Where the agent listens: a path, or @NAME [default: $FOLDBACK_AGENT_SOCKET, or
+    /// Socket of the agent: a path, or @NAME [default: $FOLDBACK_AGENT_SOCKET, or
     /// /run/foldback/agent.sock]
     #[arg(long)]
     socket: Option<SocketAddress>,

@@ -1,7 +1,7 @@
-//! What all ranks brought, folded by this process: reductions that the kernel does not fold.
+//! Folds of all ranks' contributions by this process: reductions that the kernel does not fold.
 //!
-//! Always in the order of ranks, from the left, whatever the op: so all ranks get the same bits, though
-//! floating point does not associate and the program's own ops need not commute. Exact sums need no order.
+//! Always in the order of ranks, from the left, whatever the op, so all ranks get the same bits. Floating
+//! point does not associate, and the program's own ops need not commute. Exact sums need no order.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -71,8 +71,8 @@ unsafe fn exactly(deposits: &Deposits, from: *const u8, element: u8) {
     }
 }
 
-/// Not in the program's buffer, which may have gaps that are to stay as they are; nor where the parts
-/// lie, which is not aligned.
+/// Folds by MPI, in memory of its own. The program's buffer may have gaps that are to stay as they
+/// are, and the parts are not aligned.
 ///
 /// # Safety
 /// As [`fold_parts`].

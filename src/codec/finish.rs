@@ -1,5 +1,5 @@
-//! What is to be done with what a group brought, by the program's own thread: an operation may come to
-//! its end in any, but only here the real MPI is called, to unpack and to fold.
+//! The last step of a call, by the program's own thread, with the data that a group brought. An
+//! operation may end in any thread, but only here the real MPI is called, to unpack and to fold.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -39,7 +39,7 @@ pub unsafe fn bring(finish: &Finish, from: *const u8, mpi: &Mpi) -> c_int {
     }
 }
 
-/// What the program has no room for is left out, and said.
+/// Writes a piece into the program's buffer. Data beyond its room is left out: an error.
 ///
 /// # Safety
 /// As [`bring`].

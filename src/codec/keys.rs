@@ -20,8 +20,8 @@ pub fn unkey(keys: &[u8], elements: &mut [u8], how: Keys) {
     }
 }
 
-/// Key of a pair: the lesser key wins as MPI_MINLOC and MPI_MAXLOC say (MPI-4.1 section 6.9.4), by
-/// value, among equals by the lesser index.
+/// Key of a pair: the lesser key wins as MPI_MINLOC and MPI_MAXLOC say (MPI-4.1 section 6.9.4).
+/// Values count first; among equals the lesser index wins.
 fn key(value: i32, index: i32, pair: Pair) -> u64 {
     let flip = |x: i32| x as u32 ^ 1 << 31;
     let value = if pair.most { !flip(value) } else { flip(value) };

@@ -10,5 +10,5 @@ use std::ffi::c_int;
 pub use crate::leaf::exact::sum as sum_exactly;
 pub use staging::{Prepared, prepare, told};
 
-/// What MPI returns for success.
+/// MPI's code for success.
 pub const SUCCESS: c_int = 0;

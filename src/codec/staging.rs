@@ -1,8 +1,8 @@
-//! Between the program's buffers and the group: contributions are packed, or made keys; what comes is put
-//! where it belongs.
+//! Between the program's buffers and the group: contributions are packed, or made keys; results are put
+//! into their place.
 //!
-//! Nothing here can make a rank leave the others. A trouble of its own is kept, and becomes what the
-//! call returns; the rank takes part with zeros in place of what it cannot bring.
+//! Nothing here can make a rank leave the others. An error is kept, and becomes the call's return
+//! value. The rank takes part with zeros in place of missing data.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -17,12 +17,12 @@ use crate::mpi::pmpi::Handle;
 use crate::plan::{Finish, Plan, Sink, Source};
 use crate::wire::Mismatch;
 
-/// What a call that is folded needs besides its job.
+/// State of a folded call besides its job.
 pub struct Prepared {
     finish: Finish,
-    /// Where what came lies.
+    /// The place of the group's data.
     from: *const u8,
-    /// What MPI is to return, if nothing else goes wrong.
+    /// MPI's return value, if nothing else goes wrong.
     trouble: c_int,
     /// A datatype of our own, see [`Prepared::keep_type`].
     type_copy: Option<Handle>,
@@ -37,7 +37,7 @@ unsafe impl Send for Prepared {}
 /// Makes the job of a plan.
 ///
 /// # Safety
-/// *Buffers* of the [program](crate::mpi), those of the plan, until [`Prepared::end`].
+/// *Buffers* of the [program](crate::mpi), as in the plan, until [`Prepared::end`].
 pub unsafe fn prepare(mpi: &Mpi, plan: Plan) -> (Job, Prepared) {
     let Plan { pattern, op, element, bytes, source, sink } = plan;
     let (mut brought, mut came, mut trouble) = (Vec::new(), Vec::new(), SUCCESS);
@@ -80,7 +80,7 @@ pub unsafe fn prepare(mpi: &Mpi, plan: Plan) -> (Job, Prepared) {
     (Job { pattern, op, element, bytes, send, recv }, prepared)
 }
 
-/// `bytes` bytes of elements, and what MPI is to return: the elements may have been more, or less, or
+/// `bytes` bytes of elements, and MPI's return value: the elements may have been more, or less, or
 /// none that the MPI can pack.
 ///
 /// # Safety
@@ -108,7 +108,7 @@ unsafe fn packed(mpi: &Mpi, elements: &Elements, bytes: usize) -> (Vec<u8>, c_in
     (packed, trouble)
 }
 
-/// What MPI is to return for the outcome of a job, of which an error is told.
+/// MPI's return value for the outcome of a job. Logs an error.
 pub fn told(mpi: &Mpi, outcome: Result<(), Mismatch>) -> c_int {
     match outcome {
         Ok(()) => SUCCESS,
@@ -120,7 +120,7 @@ pub fn told(mpi: &Mpi, outcome: Result<(), Mismatch>) -> c_int {
 }
 
 impl Prepared {
-    /// Does what is left, once the operation is over, in which way ever. Returns what MPI is to return.
+    /// Does the rest, once the operation is over, in whatever way. Returns MPI's return value.
     ///
     /// # Safety
     /// The job is over, or was never begun; *buffers* of the [program](crate::mpi), still.

@@ -15,15 +15,15 @@ use crate::call::{COLLECTIVES, Collective};
 use crate::wire::Algorithm;
 pub(crate) use quantize::Quantize;
 
-/// What must be alike on all ranks. They compare it when MPI starts.
+/// Settings that must be alike on all ranks. They compare these when MPI starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shared {
-    /// Largest message, in bytes, that is folded, for each of [`Collective::ALL`]: where the way is
-    /// measured, as long as nothing is known, unless `limited`.
+    /// Largest message, in bytes, that is folded, for each of [`Collective::ALL`]. If the way is
+    /// measured, it counts only while nothing is known, unless `limited`.
     pub max_bytes: [usize; COLLECTIVES],
     /// `FOLDBACK_MAX_BYTES` is given: nothing longer is folded, measured or not.
     pub limited: bool,
-    /// Who chooses between the fold and MPI.
+    /// The choice between the fold and MPI.
     pub policy: Policy,
     /// Eligible calls on a communicator after which its group is set up.
     pub setup_calls: u32,
@@ -31,13 +31,13 @@ pub(crate) struct Shared {
     pub window: u32,
     /// How folds to all go; `None`: as is best for the group.
     pub algorithm: Option<Algorithm>,
-    /// What sums of floating point are.
+    /// The kind of sums of floating point.
     pub sum: Sum,
     /// How some of these are quantized.
     pub quantize: Option<Quantize>,
-    /// What carries the frames.
+    /// The transport of frames.
     pub transport: Transport,
-    /// What goes to all members goes at once, where they hear it.
+    /// Frames to all members are sent as one, where all hear multicast.
     pub multicast: bool,
     /// Whether frames bear a code that takes the group's key.
     pub auth: bool,
@@ -53,13 +53,13 @@ pub(crate) type Given = BTreeMap<String, String>;
 pub(crate) struct Config {
     /// `FOLDBACK=off` clears it.
     pub enabled: bool,
-    /// What all ranks must agree on.
+    /// Settings that all ranks must agree on.
     pub shared: Shared,
-    /// The part of it that the environment has.
+    /// The values of shared settings that the environment has.
     pub given: Given,
-    /// Where the statistics go: `-` is standard output. `FOLDBACK_STATS`.
+    /// The file for the statistics: `-` is standard output. `FOLDBACK_STATS`.
     pub stats: Option<String>,
-    /// What of them is said on standard error. `FOLDBACK_REPORT`.
+    /// The report on standard error. `FOLDBACK_REPORT`.
     pub report: Report,
     /// The file that keeps what was measured, which rank 0 reads and writes. `FOLDBACK_PROFILE`.
     pub profile: Option<String>,
@@ -71,18 +71,18 @@ pub(crate) struct Config {
     pub networks: Vec<Network>,
 }
 
-/// Who chooses, `FOLDBACK_ROUTE`.
+/// The choice between the fold and MPI, `FOLDBACK_ROUTE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// What was measured to be faster.
+    /// The way that was measured to be faster.
     Auto,
-    /// The limits alone: what may be folded is.
+    /// The fold, for all calls within the limits.
     Fold,
-    /// Everything is the real MPI's.
+    /// The real MPI, for everything.
     Mpi,
 }
 
-/// What sums of floating point are, `FOLDBACK_SUM`.
+/// The kind of sums of floating point, `FOLDBACK_SUM`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sum {
     /// Exact where that costs nothing: where all contributions meet in one place.
@@ -93,7 +93,7 @@ pub(crate) enum Sum {
     Exact,
 }
 
-/// What carries the frames of a group, `FOLDBACK_HOOK`.
+/// The transport of a group's frames, `FOLDBACK_HOOK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// The programs, if every host has them, or else ordinary sockets.
@@ -104,7 +104,7 @@ pub(crate) enum Transport {
     Sockets,
 }
 
-/// What is said of a job at its end.
+/// The report on a job at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
     Off,
@@ -113,8 +113,8 @@ pub(crate) enum Report {
     Full,
 }
 
-/// Where folding stops paying: the largest sizes at which it was not slower than Open MPI at 2, 4 and
-/// 8 hosts of the lab (docs/benchmarks.md).
+/// The default limits: the largest sizes at which folding was not slower than Open MPI at 2, 4 and 8
+/// hosts of the lab (docs/benchmarks.md).
 const MAX_BYTES: [usize; COLLECTIVES] = {
     const CHUNK: usize = FB_CHUNK_BYTES as usize;
     let mut most = [CHUNK; COLLECTIVES];
@@ -146,8 +146,8 @@ impl Shared {
         if self.limited { usize::MAX } else { MAX_BYTES_BY_SOCKETS }
     }
 
-    /// The longest exact or quantized sum that may be folded: no limit of what pays, for MPI has nothing to compare
-    /// it with.
+    /// The longest exact or quantized sum that may be folded. The limits of speed do not count, for MPI has nothing
+    /// to compare it with.
     pub fn most_bytes_asked(&self, collective: Collective) -> usize {
         if self.limited { self.max_bytes[collective as usize] } else { usize::MAX }
     }
@@ -168,7 +168,7 @@ impl Shared {
 }
 
 impl Config {
-    /// What was read, or the defaults where that made no sense.
+    /// The settings that were read, or the defaults if they made no sense.
     pub fn or_default(read: &Result<Self, String>) -> &Self {
         static DEFAULTS: LazyLock<Config> = LazyLock::new(Config::default);
         read.as_ref().unwrap_or_else(|_| &DEFAULTS)
@@ -205,7 +205,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether the statistics, with what the programs counted, go anywhere.
+    /// Whether the statistics, with the programs' counters, go anywhere.
     pub fn counts(&self) -> bool {
         self.stats.is_some() || self.report == Report::Full
     }
@@ -218,7 +218,7 @@ impl Config {
         settings::read(variable)
     }
 
-    /// Whether ranks are to tell each other in MPI_Init what they are, whatever else makes no sense: calls are to be folded,
+    /// Whether ranks are to exchange their settings in MPI_Init, whatever else makes no sense: calls are to be folded,
     /// or sums exact, from the first one on.
     pub fn is_at_once() -> bool {
         let of = |setting| settings::read(|name| variable(name).filter(|_| name == setting));
@@ -242,7 +242,7 @@ pub(crate) fn fault_tolerance(variable: impl Fn(&str) -> Option<String>) -> Opti
         .find(|name| variable(name).is_some_and(on))
 }
 
-/// The tasks that a launcher announces to each of those it starts, whatever MPI makes of them.
+/// The tasks that a launcher announces to each one that it starts, whatever MPI makes of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Announced {
     /// The variable that tells it.

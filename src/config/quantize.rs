@@ -1,4 +1,4 @@
-//! What sums may be quantized, and how (`FOLDBACK_QUANTIZE`).
+//! The quantization of sums, and its options (`FOLDBACK_QUANTIZE`).
 
 use std::str::FromStr;
 
@@ -9,31 +9,31 @@ use crate::leaf::quantize::Width;
 /// Numbers of a block, unless said otherwise: an exponent of two bytes is little beside them.
 const BLOCK: usize = 256;
 const MOST_BLOCK: usize = 1 << 20;
-/// Shortest messages that are quantized, in bytes, unless said otherwise: below, dot products and the like
-/// are as fast by the exact way.
+/// Shortest messages that are quantized, in bytes, unless said otherwise. Shorter ones, dot products and
+/// the like, are as fast by the exact way.
 const MIN: usize = 64 << 10;
 
 /// How sums of floating point are quantized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantize {
-    /// What numbers are sent as.
+    /// The type of integers that are sent.
     pub width: Width,
     /// Numbers that have an exponent in common.
     pub block: usize,
     /// Bytes of the shortest message that is quantized.
     pub min: usize,
-    /// Rounded as chance has it, by this seed.
+    /// Rounded by chance, from this seed.
     pub stochastic: Option<u64>,
-    /// What rounding leaves out of a sum is added to the next one of the same length.
+    /// The rounding error of a sum is added to the next sum of the same length.
     pub error_feedback: bool,
 }
 
 impl Quantize {
-    /// What stands for one, or for none.
+    /// The form of the setting.
     pub const FORM: &'static str =
         "off, or fixed32, int16 or int8, with ,block=N ,min=BYTES ,stochastic ,error_feedback";
 
-    /// How sums are quantized, if they are, by what stands for that; `None`: it is no [`Quantize::FORM`].
+    /// The value of the setting, which may be no quantization; `None`: it is no [`Quantize::FORM`].
     pub fn read(text: &str) -> Option<Option<Self>> {
         if text == "off" { Some(None) } else { text.parse().ok().map(Some) }
     }

@@ -1,5 +1,5 @@
-//! Every variable of the environment that foldback reads, once: what is parsed, what `--help` lists and what
-//! docs/environment.md shows is made of it.
+//! Every variable of the environment that foldback reads, once. The parser, the list of `--help` and the
+//! tables of docs/using/environment.md are made of it.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::{Config, Given, Policy, Quantize, Report, Sum, Transport, max_bytes};
 use crate::bindings::FB_MAX_WINDOW;
 use crate::wire::{Algorithm, LEAST_WINDOW};
 
-/// Who reads a variable.
+/// The reader of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// The library, in each process. It must be alike on all ranks.
@@ -27,15 +27,15 @@ type Parse = fn(&mut Config, &str) -> Option<()>;
 pub struct Setting {
     /// Its name, which begins with `FOLDBACK_`.
     pub name: &'static str,
-    /// What it may be, in a few words, for an error.
+    /// The values that it may have, in a few words, for an error.
     pub form: &'static str,
-    /// What that means, in Markdown.
+    /// The meaning of these values, in Markdown.
     pub meaning: &'static str,
-    /// What holds without it, in Markdown.
+    /// The behaviour without it, in Markdown.
     pub default: &'static str,
     /// The part of foldback that reads it.
     pub reader: Reader,
-    /// Of those that are part of [`Config`].
+    /// For a variable that is part of [`Config`].
     parse: Option<Parse>,
 }
 
@@ -136,7 +136,7 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "the library that `foldback run` and `foldback lab run` preload", parse: None },
 ];
 
-/// Names that are not for users: of labs, and of tests.
+/// Names that are not for users: they belong to labs and tests.
 const INTERNAL: [&str; 3] = ["FOLDBACK_LAB_", "FOLDBACK_TEST_", "FOLDBACK_RENEW_"];
 
 fn one_of<T: Copy>(into: &mut T, text: &str, words: &[(&str, T)]) -> Option<()> {
@@ -189,13 +189,13 @@ pub(crate) fn difference(rank: usize, its: &Given, first: &Given) -> Option<Stri
     ))
 }
 
-/// What to say of a value that makes no sense.
+/// The error for a value that makes no sense.
 pub fn wrong(name: &str, text: &str) -> String {
     let form = SETTINGS.iter().find(|setting| setting.name == name).map_or("", |s| s.form);
     format!("{name}={text}: {form}")
 }
 
-/// What to say of variables that look like foldback's, and that nobody reads.
+/// Warnings of variables that look like foldback's, and that nothing reads.
 pub fn unknown(names: impl IntoIterator<Item = String>) -> Vec<String> {
     let known = |name: &String| {
         SETTINGS.iter().any(|setting| setting.name == *name)

@@ -1,4 +1,4 @@
-//! What the programs do for a group, done in user space: on the same cells, by the same C.
+//! The work of the programs for a group, done in user space: on the same cells, by the same C.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,14 +14,14 @@ pub trait Datagrams {
     /// Has what came for this process taken in, now, if nobody else does.
     fn take_in(&self) {}
 
-    /// What is sent is not answered, or what answers does not come: for some time, every means is right.
+    /// Frames that are sent, or their answers, are lost: for some time, every means is right.
     fn by_all_means(&self) {}
 }
 
 /// Stands in for the programs of one host, for one group.
 ///
-/// The programs may be at work at the same time: whatever either of them does under a cell's lock is right for
-/// the other, and a frame that comes twice says nothing new. So nobody has to know which of them is.
+/// The programs may be at work at the same time, and nobody has to know. Any work under a cell's lock is right
+/// for both, and a frame that comes twice says nothing new.
 pub struct Deputy<M, D> {
     group: native::Group,
     memory: M,
@@ -30,7 +30,7 @@ pub struct Deputy<M, D> {
 }
 
 impl<M: Memory, D: Datagrams> Deputy<M, D> {
-    /// One that works the cells in `memory`.
+    /// A deputy that works the cells in `memory`.
     pub fn new(identity: &Identity, memory: M, out: D) -> Self {
         let group = native::Group::new(identity, memory.window());
         Self { group, memory, out, counters: Mutex::default() }
@@ -40,7 +40,7 @@ impl<M: Memory, D: Datagrams> Deputy<M, D> {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has been done so far, as the programs count it.
+    /// The work so far, as the programs count it.
     pub fn counters(&self) -> b::fb_counters {
         *self.lock()
     }
@@ -70,7 +70,7 @@ impl<M: Memory, D: Datagrams> Deputy<M, D> {
         }
     }
 
-    /// A HELLO has come from the member that it names, in a datagram with nothing behind it. Whether that member sent it.
+    /// A HELLO has come, in a datagram with nothing behind it. Whether the member that it names sent it.
     pub fn admits_hello(&self, hello: &b::fb_frame, payload: &[u8]) -> bool {
         let is_theirs = self.group.seal().holds(hello, payload);
         if !is_theirs {
@@ -79,7 +79,7 @@ impl<M: Memory, D: Datagrams> Deputy<M, D> {
         is_theirs && payload.is_empty()
     }
 
-    /// This host's leader sends a frame. As `fb_let_out()` in `bpf/tc.bpf.h`.
+    /// This host's leader sends a frame. See `fb_let_out()` in `bpf/tc.bpf.h`.
     pub fn let_out(&self, member: u8, frame: &b::fb_frame, payload: &[u8]) {
         let direct = u32::from(frame.flags) == b::FB_FLAG_DIRECT;
         match u32::from(frame.kind) {

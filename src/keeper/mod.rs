@@ -1,13 +1,13 @@
 //! The second transport: the cells of a group, worked by this process over ordinary UDP sockets.
 //!
-//! The programs may be gone (an agent was killed, somebody has detached them), or what they send may not
-//! arrive (a port is filtered). The protocol does not mind who works a cell, nor that both do, so a leader that
-//! has asked in vain sends by this way too ([`ways`]), and nobody has to agree on it. A *keeper*, a thread that
-//! sleeps in its socket, takes in what comes to this process by this way: so a rank is answered for while it
-//! computes, or sits in a receive of the MPI's.
+//! The programs may be gone (an agent was killed, somebody has detached them), or what they send may not arrive
+//! (a port is filtered). The protocol works whether the programs, this process or both work a cell. So a leader
+//! that has asked in vain sends by this way too ([`ways`]), and nobody has to agree on it. A *keeper*, a thread
+//! that sleeps in its socket, takes in the frames that come by this way. It answers for a rank that computes,
+//! or waits in a receive of the MPI's.
 //!
-//! Where datagrams do not come through either, frames take a connection of TCP as well ([`streams`]), over whichever
-//! network that two hosts share leads from one to the other.
+//! If datagrams do not come through either, frames take a TCP connection as well ([`streams`]), over any network
+//! that two hosts share.
 //!
 //! A group may also have no programs at all (`FOLDBACK_HOOK=none`), which takes no privilege. Then a rank that
 //! waits receives for itself, since waking the keeper for every frame costs more than all else, and the
@@ -52,7 +52,7 @@ const AWAY: Duration = Duration::from_millis(1);
 const TIDY_MS: u16 = 10_000;
 /// Ports tried for one that is free for datagrams and connections.
 const PORTS: usize = 16;
-/// Pause after an error of the socket's, lest it come in a loop.
+/// Pause after an error of the socket's, so that errors do not loop.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Stands in for the programs, for a group of this process.
@@ -79,17 +79,17 @@ pub struct Keeper {
 }
 
 struct Seated {
-    /// Where each member's keeper is.
+    /// The keeper of each member.
     peers: Vec<Option<Contact>>,
     seat: Weak<Seat>,
 }
 
-/// Where a member's keeper is.
+/// The addresses of a member's keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contact {
     /// Its address in the group, for datagrams, and for connections from ours.
     pub at: SocketAddrV4,
-    /// Its others, for connections: each with the address of this host in the same network.
+    /// Its other addresses, for connections, each with this host's address in the same network.
     pub elsewhere: Vec<(Ipv4Addr, SocketAddrV4)>,
 }
 
@@ -117,11 +117,11 @@ impl Keepers {
         !self.in_vain.load(Ordering::Relaxed)
     }
 
-    /// The keeper at `address`, which has connections from `elsewhere`, too, if it is not there yet: the first group
-    /// is mostly that of all ranks.
+    /// The keeper at `address`, which also has connections from `elsewhere`. It is made if it is not there yet: the
+    /// first group mostly has all ranks.
     ///
     /// # Errors
-    /// What the system says: the address is not ours, too many open files, no thread to be had.
+    /// A system error: the address is not ours, too many open files, no thread to be had.
     pub fn at(&self, address: Ipv4Addr, elsewhere: &[Ipv4Addr]) -> io::Result<Arc<Keeper>> {
         let mut keepers = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(keeper) = keepers.get(&address) {
@@ -145,12 +145,12 @@ impl Keeper {
         Ok(Self { socket, own, streams, seats: Mutex::default(), looks: AtomicU32::new(0) })
     }
 
-    /// The port of its socket, which peers are to be told.
+    /// The port of its socket, for its peers.
     pub fn port(&self) -> u16 {
         self.own.port()
     }
 
-    /// Where else it takes connections, which peers are to be told.
+    /// Its other addresses for connections, for its peers.
     pub fn elsewhere(&self) -> Vec<SocketAddrV4> {
         self.streams.iter().map(Streams::own).filter(|at| at.ip() != self.own.ip()).collect()
     }
@@ -175,8 +175,8 @@ impl Keeper {
         seat
     }
 
-    /// The seat that a frame is for: of the group that it names, if it comes from the keeper of the member that it
-    /// names, as `comes_from` says.
+    /// The seat of the group that a frame names. The frame must come from the keeper of the member that it names,
+    /// as `comes_from` says.
     fn find(
         &self,
         frame: &fb_frame,

@@ -1,8 +1,8 @@
-//! The way to the keepers of a group's other members: datagrams, and connections as well to whoever does not answer
-//! those.
+//! The way to the keepers of a group's other members: datagrams, and connections as well to a keeper that does not
+//! answer datagrams.
 //!
 //! A member that waits for long may wait for one that computes, or for one that its datagrams do not reach. So
-//! its keeper asks the others' by a HELLO, which these answer at once, whatever their ranks do.
+//! its keeper asks the others' by a HELLO. They answer at once, whatever their ranks do.
 #![allow(unsafe_code)]
 
 use std::net::SocketAddrV4;
@@ -92,7 +92,7 @@ impl Peers {
         self.say(peer.contact.at, ASKS);
     }
 
-    /// A HELLO of a member's has come in a datagram.
+    /// A member's HELLO has come in a datagram.
     pub(super) fn heard(&self, hello: &b::fb_frame) {
         let Some(peer) = self.peer(hello.source) else { return };
         if hello.seq == ASKS {
@@ -133,7 +133,7 @@ impl Datagrams for Peers {
     fn send(&self, member: u8, frame: &b::fb_frame, payload: &[u8]) {
         let Some(peer) = self.peer(member) else { return };
         let datagram = [bytes_of(frame), payload].concat();
-        // A failure is a lost frame, which is legal. Who would block waits for no one.
+        // A failure is a lost frame, which is legal. A send that would block does not wait.
         let _ = self.keeper.socket.send_to(&datagram, peer.contact.at);
         let needed = peer.silent.load(Ordering::Relaxed);
         if needed {

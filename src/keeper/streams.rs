@@ -1,15 +1,15 @@
-//! TCP between keepers: for where datagrams do not come through.
+//! TCP between keepers, for networks that datagrams do not come through.
 //!
-//! A keeper listens at the address and port of its UDP socket, and connects from there too. So there is one
-//! connection at most between two keepers, whoever accepts one knows whose it is, as with datagrams, and no
-//! other user can have made it (the port is shared by SO_REUSEPORT, which is for sockets of one user).
+//! A keeper listens at the address and port of its UDP socket, and connects from there too. So there is at
+//! most one connection between two keepers, and its address names the peer, as with datagrams. No other
+//! user can have made it: the port is shared by SO_REUSEPORT, which is for sockets of one user.
 //!
-//! A host may have other addresses, in networks that it shares with the other's. From each there may be a connection,
-//! too: the network of the group may be down while the MPI's own is not. What is not acknowledged for some time ends a
-//! connection, so that frames do not go on into one that leads nowhere.
+//! A host may have other addresses, in networks that it shares with the other's. From each there may be a connection
+//! too: the network of the group may be down while the MPI's own is not. A connection ends if data is not acknowledged
+//! for some time, so that frames do not go on into one that leads nowhere.
 //!
-//! What goes over it are the datagrams, one behind the other: a frame tells how long it is. A frame that would
-//! have to wait is dropped; the protocol asks again.
+//! The connection carries the datagrams, one behind the other: a frame tells how long it is. A frame that
+//! would have to wait is dropped; the protocol asks again.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -42,11 +42,11 @@ pub(super) struct Streams {
     own: SocketAddrV4,
     listener: TcpListener,
     all: Mutex<HashMap<SocketAddrV4, Arc<Stream>>>,
-    /// How many, to be looked at without the lock.
+    /// Their number, to be read without the lock.
     count: AtomicUsize,
 }
 
-/// What became of a frame.
+/// The fate of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sent {
     /// A connection was begun for it.
@@ -78,7 +78,7 @@ fn bound(own: SocketAddrV4) -> io::Result<std::os::fd::OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
     setsockopt(&fd, sockopt::ReusePort, &true)?;
-    // What is left on its way at the end is of no use, and the pair of ports may be needed again at once.
+    // Data still on its way at the end is of no use, and the pair of ports may be needed again at once.
     setsockopt(&fd, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
     setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
     setsockopt(&fd, sockopt::TcpUserTimeout, &(UNACKNOWLEDGED.as_millis() as u32))?;
@@ -164,7 +164,7 @@ impl Streams {
     /// Listens at `own`; port 0: at one that is free.
     ///
     /// # Errors
-    /// What the system says: the port is taken, too many open files.
+    /// A system error: the port is taken, too many open files.
     pub(super) fn at(own: SocketAddrV4) -> io::Result<Self> {
         let fd = bound(own)?;
         listen(&fd, Backlog::new(BACKLOG)?)?;
@@ -173,7 +173,7 @@ impl Streams {
         Ok(Self { own, listener, all: Mutex::default(), count: AtomicUsize::new(0) })
     }
 
-    /// Where it listens, and connects from.
+    /// The address at which it listens, and from which it connects.
     pub(super) fn own(&self) -> SocketAddrV4 {
         self.own
     }
@@ -187,7 +187,7 @@ impl Streams {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Those that there are, but for idle ones.
+    /// All connections except idle ones.
     pub(super) fn all(&self) -> Vec<Arc<Stream>> {
         let mut all = lock(&self.all);
         all.retain(|_, stream| !stream.is_idle());
@@ -213,7 +213,7 @@ impl Streams {
     /// Takes the connections of keepers that `knows` knows.
     ///
     /// # Errors
-    /// What the system says, and will say again: too many open files.
+    /// A system error that will come again: too many open files.
     pub(super) fn accept(&self, knows: impl Fn(SocketAddrV4) -> bool) -> io::Result<()> {
         loop {
             let (socket, peer) = match self.listener.accept() {
@@ -337,7 +337,7 @@ mod tests {
             let word = frame(1, &[]);
             let made = [one.send(other.own, &word, true), other.send(one.own, &word, true)];
             assert!(made.iter().any(|sent| sent.made), "{made:?}");
-            // Whoever does not accept the other's has none of its own.
+            // A keeper that does not accept the other's connection has none of its own.
             let both = || {
                 one.send(other.own, &word, true);
                 other.send(one.own, &word, true);

@@ -22,7 +22,7 @@ impl Fabric for Nowhere {
     fn send(&mut self, _member: u8, _frame: &fb_frame, _payload: &[u8]) {}
 }
 
-/// What one transfer reads, and writes in its place.
+/// The data that one transfer reads, and replaces.
 struct Data(Vec<u8>);
 
 impl Buffers for Data {
@@ -167,7 +167,7 @@ fn collectives_go_where_there_are_no_programs() {
     }
 }
 
-/// Whoever waits takes in what comes; nobody else has to be woken for it.
+/// A rank that waits takes in frames; no other thread has to be woken for it.
 #[test]
 fn a_rank_that_waits_receives_for_itself() {
     let mut members = members_by(2, Ways::without_programs);
@@ -200,7 +200,7 @@ fn collectives_go(count: u8, members: &mut Members) {
     }
 }
 
-/// Whoever is not the socket of the member's own keeper, at its address or elsewhere, with the token or not.
+/// Any socket but the one of the member's own keeper, at its address or elsewhere.
 #[test]
 fn a_stranger_is_not_listened_to() {
     let members = members(2);
@@ -215,7 +215,7 @@ fn a_stranger_is_not_listened_to() {
             socket.send_to(&bytes(&frame)[..cut], to).unwrap();
         }
     }
-    // What its keeper says comes, and comes behind all that.
+    // The keeper's own frame comes, and comes after all of these.
     members.seats[1].let_out(0, &frame, &[]);
     let begin = Instant::now();
     while members.seats[0].counters().deposited == 0 {

@@ -1,5 +1,5 @@
-//! Which ways a leader's frames take: by the programs, and, while those are in doubt, by the second transport
-//! as well; or by that alone, where there are no programs.
+//! The ways of a leader's frames: by the programs; while those are in doubt, by the second transport as well;
+//! or by it alone, where there are no programs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +13,8 @@ use crate::wire::cells::Memory;
 const IN_VAIN: u32 = 3;
 /// Times that it asks in vain by both ways before it takes every means there is: 0.6 seconds.
 const IN_VAIN_BY_BOTH: u32 = 10;
-/// Chunks rescued in one time of doubt after which there is something to say: where frames are lost now and
-/// then, one may be.
+/// Chunks rescued in one time of doubt after which a warning is due. A network that loses a frame now and
+/// then needs no warning for one rescue.
 const WORTH_A_WARNING: u64 = 16;
 /// Steps forward that were the programs' own, one after the other, until these are trusted again.
 const TRUSTED_AFTER: u32 = 64;
@@ -31,9 +31,9 @@ pub struct Ways<A, M, D> {
     doubt: bool,
     /// Times asked in vain, one after the other.
     in_vain: u32,
-    /// The group is at work, and its ways have been seen to lead somewhere: when they do not, all means are right.
+    /// The group is at work, and its ways have worked before: if they fail now, all means are right.
     at_work: bool,
-    /// What the deputy had rescued when the doubt began, and at the last look; and looks since that changed.
+    /// Chunks that the deputy had rescued when the doubt began, and at the last look; and looks since.
     before: u64,
     rescued: u64,
     clean: u32,
@@ -61,7 +61,7 @@ impl<A, M: Memory, D: Datagrams> Ways<A, M, D> {
         self.first.is_some()
     }
 
-    /// Adds the second way: when the programs have been found to work, or nobody would notice that they do not.
+    /// Adds the second way, when the programs are known to work, or nobody would notice that they do not.
     pub fn add(&mut self, second: Arc<Deputy<M, D>>) {
         self.second = Some(second);
     }
@@ -77,7 +77,7 @@ impl<A, M: Memory, D: Datagrams> Ways<A, M, D> {
         second.map_or(0, |deputy| rescued(&deputy.counters()))
     }
 
-    /// What the deputy did in place of the programs, as they count it.
+    /// The deputy's work in place of the programs, as they count it.
     pub fn counters(&self) -> b::fb_counters {
         self.second.as_ref().map(|deputy| deputy.counters()).unwrap_or_default()
     }
@@ -105,7 +105,7 @@ impl<A, M: Memory, D: Datagrams> Ways<A, M, D> {
         let rescued = self.rescued();
         if rescued == self.rescued {
             self.clean += 1;
-            // Who was slow, and not lost, is no reason for doubt.
+            // A slow member, without a lost frame, is no reason for doubt.
             self.doubt = self.rescued > 0 && self.clean < TRUSTED_AFTER;
             return;
         }
@@ -153,7 +153,7 @@ impl<A: Fabric, M: Memory, D: Datagrams> Fabric for Ways<A, M, D> {
         second.map_or(0, |deputy| deputy.counters().duplicates)
     }
 
-    /// Where there are programs, the keeper is enough: it is there for when they are not.
+    /// With programs the keeper is enough: it is there for when they fail.
     #[inline]
     fn take_in(&mut self) {
         if self.first.is_none() {

@@ -25,7 +25,7 @@ pub fn exec(
     die_with_parent: bool,
     command: &[OsString],
 ) -> Result<std::convert::Infallible> {
-    // Whoever waits for us has these blocked, to receive them by other means.
+    // The waiting process has these signals blocked, to receive them by other means.
     SigSet::empty().thread_set_mask().context("cannot unblock signals")?;
     if die_with_parent {
         // So that a killed `lab run` does not leave a job running.

@@ -66,8 +66,8 @@ pub fn set_rate(name: &str, rate: Option<Rate>) -> Result<()> {
     lab.save()
 }
 
-/// Changes what befalls the frames to these hosts of a lab that is up, whatever runs in it; to all, if none is
-/// named.
+/// Changes the faults of the frames to these hosts of a lab that is up, whatever runs in it. No name means all
+/// hosts.
 pub fn set_faults(name: &str, hosts: &[String], faults: &Faults) -> Result<()> {
     let mut lab = registry::open(name)?;
     let number = |host: &String| {
@@ -100,8 +100,8 @@ fn befall(lab: &mut Lab, hosts: &[usize], faults: &Faults) -> Result<()> {
     faults::set(maps, hosts.iter().copied(), faults)
 }
 
-/// Faults must befall frames as they would be on a wire: of the size of the MTU, with checksums, so that the
-/// receiver notices a flipped bit.
+/// The kernel must hand frames to the fault program as on a wire: at most an MTU long, with checksums.
+/// Otherwise the receiver would not notice a flipped bit.
 fn send_as_on_a_wire() -> Result<()> {
     let off = ["tx", "tso", "gso", "tx-udp-segmentation"];
     let args = off.iter().flat_map(|feature| [*feature, "off"]);
@@ -122,8 +122,8 @@ fn shape(lab: &Lab, rate: Option<&Rate>) -> Result<()> {
     Ok(())
 }
 
-/// The host's directory, network namespace, and what it does not share with other hosts: the BPF
-/// file system and /dev/shm, whose names would clash, or tell programs that they share memory.
+/// Makes the host's directory and network namespace, its own BPF file system and its own /dev/shm.
+/// Shared ones would have clashing names, or tell programs that they share memory.
 fn prepare_host(lab: &Lab, host: &str) -> Result<()> {
     let dir = lab.host_dir(host);
     let bpf = dir.join("bpf");
@@ -144,7 +144,7 @@ fn fabric_batch(lab: &Lab) -> String {
     batch
 }
 
-/// Those of one network: a bridge, with a port for each host.
+/// Commands for one network: a bridge, with a port for each host.
 fn network_batch(lab: &Lab, network: usize, batch: &mut String) {
     let mtu = lab.settings.mtu;
     // No spanning tree: ports would stay silent for 30 s. No multicast snooping: it sends queries.

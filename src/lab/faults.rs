@@ -20,9 +20,9 @@ pub struct Maps {
     rates: u32,
 }
 
-/// Attaches the program to all ports of the fabric, whose namespace the calling thread is in.
-/// Nothing befalls anything yet. What is attached keeps itself alive: the port holds the program, the
-/// program holds the maps.
+/// Attaches the program to all ports of the fabric, whose namespace the calling thread is in. Nothing
+/// befalls anything yet. An attached program stays alive: the port holds the program, the program
+/// holds the maps.
 pub fn attach(lab: &Lab) -> Result<Maps> {
     let mut object = MaybeUninit::uninit();
     let mut skeleton = LabFaultsSkelBuilder::default()
@@ -49,7 +49,7 @@ pub fn attach(lab: &Lab) -> Result<Maps> {
     Ok(Maps { ports: id(&skeleton.maps.ports)?, rates: id(&skeleton.maps.rates)? })
 }
 
-/// From now on, `faults` befall the frames to these hosts.
+/// From now on, `faults` apply to the frames to these hosts.
 pub fn set(maps: Maps, hosts: impl Iterator<Item = usize>, faults: &Faults) -> Result<()> {
     let map = MapHandle::from_map_id(maps.rates).context("cannot open the rates of faults")?;
     let (udp_only, udp_port) = match faults.faults_on {
@@ -80,7 +80,7 @@ pub fn set(maps: Maps, hosts: impl Iterator<Item = usize>, faults: &Faults) -> R
     Ok(())
 }
 
-/// What befell the frames to each host.
+/// The faults so far of the frames to each host.
 pub fn counters(lab: &Lab) -> Result<Option<Vec<lf_counters>>> {
     let Some(maps) = lab.fault_maps else { return Ok(None) };
     let map = MapHandle::from_map_id(maps.ports).context("cannot open the fault counters")?;

@@ -10,16 +10,16 @@
 //! ```
 //!
 //! Nothing of it is visible in the namespace the user works in. Everything a lab owns is under one
-//! directory, [`registry::BASE`]`/NAME`, so removing it is: kill what runs in its namespaces,
-//! unmount what is mounted below the directory, delete the directory.
+//! directory, [`registry::BASE`]`/NAME`. To remove a lab: kill what runs in its namespaces, unmount
+//! what is mounted below the directory, delete the directory.
 //!
-//! * [`settings`]: what the network shall be like; parsing
-//! * [`registry`]: which labs exist, who owns them, removal of what dead owners left
-//! * [`fabric`], [`netns`], [`faults`]: building the network
-//! * [`enter`], [`rank`]: steps that a process goes through on its way into a host
-//! * [`launch`]: the command lines of the MPIs' launchers
-//! * [`run`], [`supervise`], [`processes`], [`trace`]: running a job and ending it
-//! * [`status`]: what `lab status` shows
+//! * [`settings`]: options of the network, and their parsing.
+//! * [`registry`]: the labs that exist, their owners, removal of what dead owners left.
+//! * [`fabric`], [`netns`], [`faults`]: building the network.
+//! * [`enter`], [`rank`]: steps that a process goes through on its way into a host.
+//! * [`launch`]: the command lines of the MPIs' launchers.
+//! * [`run`], [`supervise`], [`processes`], [`trace`]: running a job and ending it.
+//! * [`status`]: the output of `lab status`.
 
 pub mod enter;
 pub mod fabric;

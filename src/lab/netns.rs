@@ -1,7 +1,7 @@
 //! Network namespaces: making them, and working inside one.
 //!
-//! A namespace belongs to a thread, so all of this happens in threads of its own: the caller stays
-//! where it is, and a child process starts where the thread that spawned it is.
+//! A namespace belongs to a thread, so all of this happens in separate threads and the caller keeps
+//! its namespace. A child process starts in the namespace of the thread that spawned it.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -46,9 +46,9 @@ fn in_thread<T: Send>(f: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     })
 }
 
-/// Turns off what is not part of a cluster's fabric: IPv6, so that the only frames on the links are
-/// the job's own and ARP; and the packet filter on bridged frames, which a switch does not have, and
-/// which takes a quarter of a frame's time through the bridge.
+/// Turns off what is not part of a cluster's fabric. Without IPv6 the links carry only the job's own
+/// frames and ARP. The packet filter on bridged frames takes a quarter of a frame's time through the
+/// bridge; a switch has none.
 fn plain_network() -> Result<()> {
     for (file, value) in [
         ("ipv6/conf/all/disable_ipv6", "1"),
@@ -58,7 +58,7 @@ fn plain_network() -> Result<()> {
         ("bridge/bridge-nf-call-arptables", "0"),
     ] {
         let file = format!("/proc/sys/net/{file}");
-        // A kernel built without the one or the other has no such file.
+        // A kernel built without one of them has no such file.
         if Path::new(&file).exists() {
             fs::write(&file, value).with_context(|| format!("cannot write {file}"))?;
         }

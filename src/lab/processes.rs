@@ -91,7 +91,7 @@ pub fn kill_marked(mark: &str) -> Result<()> {
     kill_all(|| Ok(marked(mark)?.into_iter().map(|(pid, _)| pid).collect()))
 }
 
-/// Asks for the processes again and again, since those that die may just have started others.
+/// Asks for the processes again and again, since dying ones may just have started others.
 fn kill_all(find: impl Fn() -> Result<Vec<i32>>) -> Result<()> {
     let deadline = Instant::now() + DEATH;
     loop {
@@ -104,7 +104,7 @@ fn kill_all(find: impl Fn() -> Result<Vec<i32>>) -> Result<()> {
             bail!("processes {pids:?} do not die");
         }
         for pid in pids {
-            // It may have died by itself meanwhile.
+            // It may have died meanwhile.
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
         sleep(Duration::from_millis(2));

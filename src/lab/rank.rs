@@ -1,8 +1,9 @@
-//! The last step before a rank's program: what shall hold for the ranks and not for the launcher.
+//! The last step before a rank's program: it sets what applies to the ranks and not to the
+//! launcher.
 //!
-//! The launchers each have options for the environment of ranks, but unlike ones, and none can give a
-//! rank another user. A step of our own serves all, and keeps the preloaded library out of `orted`,
-//! `prted`, `hydra_pmi_proxy` and the shells between them.
+//! Every launcher has options for the environment of ranks, but they differ, and none can give a rank
+//! another user. This step serves all. It keeps the preloaded library out of `orted`, `prted`,
+//! `hydra_pmi_proxy` and the shells between them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -20,7 +21,7 @@ use super::launch::one_session::{self, LD_PRELOAD};
 use super::registry::Lab;
 use super::supervise::Outcome;
 
-/// What holds for the ranks.
+/// Settings of the ranks.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Options {
     /// The lab
@@ -110,8 +111,8 @@ pub fn run(options: &Options, command: &[OsString]) -> Result<u8> {
     Ok(code)
 }
 
-/// Ends this process as a signal ended its child, but without a second core. Returns if it is one that we
-/// ignore, as SIGPIPE.
+/// Ends this process as a signal ended its child, but without a second core. Returns if the signal is one
+/// that we ignore, for example SIGPIPE.
 fn die_of(signal: Signal) -> Result<()> {
     prctl::set_dumpable(false).context("cannot do without a core")?;
     // The runtime has handlers of SIGSEGV and SIGBUS, which make way at the first one.
@@ -121,7 +122,7 @@ fn die_of(signal: Signal) -> Result<()> {
     Ok(())
 }
 
-/// The exit status of a job whose ranks, so many, have all left theirs: the first that is not 0.
+/// The exit status of a job of so many ranks that have all left theirs: the first that is not 0.
 pub fn status_of_all(statuses: &Path, ranks: usize) -> Option<u8> {
     let codes = left(statuses);
     (codes.len() == ranks).then(|| codes.into_iter().find(|&code| code != 0).unwrap_or(0))
@@ -132,7 +133,7 @@ pub fn failure(statuses: &Path) -> Option<u8> {
     left(statuses).into_iter().filter(|code| (1..128).contains(code)).min()
 }
 
-/// What the ranks that have ended left.
+/// The exit statuses that the ended ranks left.
 fn left(statuses: &Path) -> Vec<u8> {
     // A file that is empty is still being written.
     let code = |entry: fs::DirEntry| fs::read(entry.path()).ok()?.first().copied();
@@ -140,7 +141,7 @@ fn left(statuses: &Path) -> Vec<u8> {
 }
 
 /// Gives everything below a directory to a user. The other ranks and the daemon make and remove
-/// files there meanwhile, so what is not there any more is passed over.
+/// files there meanwhile, so missing ones are passed over.
 fn give_away(dir: &Path, uid: u32) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let _ = lchown(entry.path(), Some(uid), None);

@@ -1,8 +1,8 @@
-//! Which labs exist, who owns them, and the removal of what dead owners left behind.
+//! The labs that exist, their owners, and the removal of what dead owners left behind.
 //!
 //! A lab is a directory below [`BASE`], which is a tmpfs mounted when the first lab is made and
-//! unmounted with the last. The mount is shared, so that unmounting a namespace's pin here also
-//! unmounts it in the copies of the mount table that processes inside other labs have.
+//! unmounted with the last. The mount is shared: unmounting a namespace's pin here also unmounts it
+//! for processes inside other labs, which have copies of the mount table.
 
 use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -17,7 +17,7 @@ use super::faults;
 use super::processes::{self, Identity};
 use super::settings::{Faults, Settings};
 
-/// Where all labs are.
+/// The directory of all labs.
 pub const BASE: &str = "/run/foldback/lab";
 const PARENT: &str = "/run/foldback";
 const RECORD: &str = "lab.json";
@@ -36,7 +36,7 @@ pub struct Lab {
     pub ready: bool,
     /// Of the fault program, if it is attached.
     pub fault_maps: Option<faults::Maps>,
-    /// What befalls the frames to each host.
+    /// The faults of the frames to each host.
     pub faults: Vec<Faults>,
 }
 
@@ -55,12 +55,13 @@ impl Lab {
         (0..self.hosts).map(Self::host)
     }
 
-    /// How many networks join all hosts.
+    /// The number of networks that join all hosts.
     pub fn networks(&self) -> usize {
         self.settings.networks.into()
     }
 
-    /// The address of a host in one of them. Labs may all use the same ones: no two share a network.
+    /// The address of a host in one of its networks. Labs may all use the same ones: no two share a
+    /// network.
     pub fn address(network: usize, index: usize) -> String {
         format!("10.77.{network}.{}", index + 1)
     }
@@ -75,7 +76,7 @@ impl Lab {
         self.host_dir(host).join("net")
     }
 
-    /// Where the agent of a host listens: the file system is shared between the hosts.
+    /// The socket of a host's agent. Its name is unique, as the hosts share the file system.
     pub fn agent_socket(name: &str, host: &str) -> PathBuf {
         Path::new(BASE).join(name).join(host).join("agent.sock")
     }

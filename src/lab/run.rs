@@ -22,9 +22,9 @@ use crate::output::tell;
 /// Hosts of a lab that is made for the run alone.
 const DEFAULT_HOSTS: usize = 2;
 
-/// What to run, and where.
+/// The program to run, and its lab.
 pub struct Request {
-    /// A lab that is up. None: one made for this run.
+    /// A lab that is up. None: the run makes one.
     pub lab: Option<String>,
     pub settings: Settings,
     pub mpi: Mpi,
@@ -34,7 +34,7 @@ pub struct Request {
     pub uid: Option<u32>,
     pub env: Vec<String>,
     pub timeout: Option<Duration>,
-    /// Where to leave how long the launcher took.
+    /// The file that gets the time that the launcher took.
     pub seconds: Option<PathBuf>,
     pub command: Vec<OsString>,
 }
@@ -121,7 +121,7 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
     linked::check(request.mpi, &request.command[0], &launch)?;
 
     let inherited = std::env::var_os(LD_PRELOAD);
-    // Every process that the job starts inherits the mark, also those that leave its group.
+    // Every process that the job starts inherits the mark, also if it leaves the group.
     let mut command = Command::new(own);
     command
         .args(["lab", "exec", "--name", &lab.name, "--die-with-parent"])
@@ -153,7 +153,7 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
 }
 
 /// Asks for a line at the end of the job that says what was folded; or turns foldback off, also in
-/// programs that are linked with it. What is given is given.
+/// programs that are linked with it. Variables that the user gives stay.
 fn with_defaults(mut env: Vec<String>, off: bool) -> Vec<String> {
     const REPORT: &str = "FOLDBACK_REPORT";
     let is_given = |name| env.iter().any(|pair| pair.starts_with(&format!("{name}=")));
@@ -165,7 +165,7 @@ fn with_defaults(mut env: Vec<String>, off: bool) -> Vec<String> {
     env
 }
 
-/// Gives variables without a value the value they have here; drops those that have none.
+/// Gives variables without a value the value they have here; drops those without one.
 fn resolve(wanted: &[String]) -> Vec<String> {
     wanted
         .iter()

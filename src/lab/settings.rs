@@ -1,4 +1,4 @@
-//! What the network of a lab shall be like.
+//! The options of a lab's network.
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,7 +32,7 @@ pub struct Settings {
     #[serde(flatten)]
     pub faults: Faults,
 
-    /// Which of the possible sequences of faults to inject
+    /// Number that selects one of the possible sequences of faults
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
 }
@@ -41,7 +41,7 @@ fn one() -> u8 {
     1
 }
 
-/// What befalls frames on eth0.
+/// The faults of frames on eth0.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Faults {
     /// Share of frames that are lost, such as 1%
@@ -60,8 +60,8 @@ pub struct Faults {
     #[arg(long, value_name = "SHARE", default_value_t)]
     pub corrupt: Share,
 
-    /// Which frames the faults befall: all, TCP among them, which repairs itself but slowly; udp, over IPv4,
-    /// which foldback's own are; udp:PORT, to that port
+    /// Frames that suffer the faults: all, TCP among them, which repairs itself but slowly; udp, over IPv4,
+    /// as foldback's own; udp:PORT, to that port
     #[arg(long, value_name = "WHICH", default_value_t)]
     pub faults_on: FaultsOn,
 
@@ -87,7 +87,7 @@ impl Faults {
         ]
     }
 
-    /// Whether anything is to befall any frame.
+    /// Whether any frame is to suffer any fault.
     pub fn any(&self) -> bool {
         self.shares().iter().any(|(_, share)| share.0 > 0.0)
     }
@@ -127,7 +127,7 @@ impl fmt::Display for Settings {
     }
 }
 
-/// Which frames the faults befall.
+/// The frames that suffer the faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FaultsOn {
@@ -162,7 +162,7 @@ impl fmt::Display for FaultsOn {
     }
 }
 
-/// A share of all frames, 0 to 1; written in percent.
+/// A share of all frames, 0 to 1, written in percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Share(pub f64);
 

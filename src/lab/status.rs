@@ -1,4 +1,4 @@
-//! What `lab status` shows.
+//! The output of `lab status`.
 
 use std::fmt::Write;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::registry::Lab;
 use super::{faults, processes};
 
-/// A lab, as it is now.
+/// The present state of a lab.
 #[derive(Serialize)]
 pub struct Status {
     #[serde(flatten)]
@@ -23,7 +23,7 @@ struct Host {
     name: String,
     address: String,
     processes: usize,
-    /// What befell the frames to this host. None: the lab injects no faults.
+    /// The faults so far of the frames to this host. None: the lab injects no faults.
     faults: Option<lf_counters>,
 }
 

@@ -75,9 +75,9 @@ impl Supervisor {
         Ok(Self { signals })
     }
 
-    /// Runs a launcher to its end. `ended` says with which exit status all ranks have ended, once they
-    /// have: then the launcher has LINGER to do likewise. `on_timeout` is called before a job is ended
-    /// for its time.
+    /// Runs a launcher to its end. `ended` gives the exit status of the job once all ranks have ended.
+    /// The launcher then has LINGER to end too. `on_timeout` is called before a job is ended for its
+    /// time.
     pub fn run(
         &self,
         command: &mut Command,
@@ -109,7 +109,7 @@ impl Supervisor {
                 Outcome::TimedOut
             }
         };
-        // A second signal, or too long a wait, and it goes without cleaning up.
+        // After a second signal, or too long a wait, it is killed without cleaning up.
         let end = Some(Instant::now() + GRACE);
         if !matches!(self.wait(&mut child, end, &|| None)?, Event::Exited(_)) {
             let _ = killpg(group, Signal::SIGKILL);
@@ -177,7 +177,7 @@ struct Terminal;
 impl Terminal {
     fn lend(group: Pid) -> Option<Self> {
         let ours = stdin().is_terminal() && tcgetpgrp(stdin()) == Ok(getpgrp());
-        // Made only if it is lent: it is taken back where this is dropped.
+        // Made only if it is lent: dropping it takes it back.
         (ours && tcsetpgrp(stdin(), group).is_ok()).then(|| Self)
     }
 }

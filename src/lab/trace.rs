@@ -1,4 +1,4 @@
-//! Where the ranks of a stuck job are.
+//! The stacks of the ranks of a stuck job.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use crate::output::tell;
 /// How long gdb may take for one rank.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long it may take for all of them; who is not shown by then is counted.
+/// How long it may take for all of them; ranks not shown by then are counted.
 const PATIENCE_FOR_ALL: Duration = Duration::from_secs(90);
 
 /// Prints the stacks of the ranks of a run to stderr, if gdb is there.

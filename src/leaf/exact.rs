@@ -1,6 +1,6 @@
-//! Sums of floating point that are exact, and rounded once, to nearest: the same bits in any order, however the
-//! numbers are spread over ranks and hosts, and whatever floating-point environment the program has set
-//! (`bpf/exact.h`, natively by `bpf/exact.c`).
+//! Exact sums of floating point, rounded once, to nearest (`bpf/exact.h`, natively by `bpf/exact.c`). The bits
+//! are the same in any order, however the numbers are spread over ranks and hosts, and whatever floating-point
+//! environment the program has set.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -10,7 +10,7 @@ use super::fold::{F32, F64};
 use crate::bindings as b;
 
 /// `into[i] = parts[0][i] + parts[1][i] + ...`, exactly, then rounded to nearest, ties to even, for elements of
-/// type `element` ([`F32`] or [`F64`]), which need not be aligned. What was in `into` does not count.
+/// type `element` ([`F32`] or [`F64`]), which need not be aligned. The old contents of `into` do not count.
 ///
 /// Beyond the largest number is infinity. A NaN, or infinities of both signs, make the positive quiet NaN
 /// without payload. A sum of zero is -0 if all its terms are, else +0; without parts it is +0.
@@ -20,7 +20,7 @@ pub fn sum(into: &mut [u8], parts: &[&[u8]], element: u8) {
     sum_by(into, parts, element, fastest());
 }
 
-/// What sums are made by: the best that this CPU has (`enum fb_exact_by`).
+/// The fastest way to sum that this CPU has (`enum fb_exact_by`).
 pub fn fastest() -> u32 {
     #[cfg(target_arch = "x86_64")]
     {
@@ -37,7 +37,7 @@ pub fn fastest() -> u32 {
     b::FB_EXACT_BY_INTEGERS
 }
 
-/// [`sum`] by what is said, or by less if this CPU does not have it. The bits are the same.
+/// [`sum`] in the given way, or a lesser one if this CPU does not have it. The bits are the same.
 pub fn sum_by(into: &mut [u8], parts: &[&[u8]], element: u8, by: u32) {
     /// Parts that need no allocation.
     const FEW: usize = 64;

@@ -2,8 +2,8 @@
 //! point, which the kernel does not fold.
 //!
 //! Floating point is folded in the order in which the calls come, and to the same bits on every CPU: where
-//! IEEE 754 leaves a choice, it is made here. Only the rounding and the treatment of denormals are those
-//! that the thread is set to, as in an MPI.
+//! IEEE 754 leaves a choice, it is made here. Only rounding and denormals follow the settings of the
+//! thread, as in an MPI.
 #![allow(unsafe_code)]
 
 use super::order::Ordered;
@@ -123,8 +123,8 @@ macro_rules! real {
     };
 }
 
-/// Which NaN a sum or product is, if it is one: that of the left operand, else of the right, made quiet;
-/// else the one that x86 makes of operations without a value. The compiler may exchange the
+/// Settles which NaN a sum or product is. The left operand's NaN comes first, then the right one's, made
+/// quiet, then the one that x86 makes of operations without a value. The compiler may exchange the
 /// operands, after which the CPU would choose otherwise.
 trait Settled {
     fn settled(result: Self, left: Self, right: Self) -> Self;
@@ -161,7 +161,7 @@ fn reals<T: Element<SIZE> + Ordered<SIZE>, const SIZE: usize>(
     match u32::from(op) {
         b::FB_OP_SUM => each::<T, SIZE>(into, from, T::sum),
         b::FB_OP_PROD => each::<T, SIZE>(into, from, T::prod),
-        // The MPIs are not of one mind about NaNs and zeros of unlike signs, nor is each with itself.
+        // The MPIs differ about NaNs and zeros of unlike signs, even within one MPI.
         b::FB_OP_MIN => each::<T, SIZE>(into, from, |x, y| T::of(x.key(false).min(y.key(false)))),
         b::FB_OP_MAX => each::<T, SIZE>(into, from, |x, y| T::of(x.key(true).max(y.key(true)))),
         _ => {}
@@ -203,7 +203,7 @@ mod tests {
         check(b::FB_OP_LXOR, b::FB_TYPE_U8, &[7, 0], &[9, 1], &[0, 1]);
     }
 
-    /// Random bits, and one in four what is special about floating point.
+    /// Random bits, and one in four a special value of floating point.
     fn inputs(seed: u64, count: usize, special: &[u64], width: usize) -> Vec<u8> {
         let mut state = seed;
         let mut next = || {
@@ -259,8 +259,8 @@ mod tests {
 
     macro_rules! twin {
         ($name:ident, $type:ident, $element:expr, $special:expr, $quiet:expr, $indefinite:expr) => {
-            /// Every way of folding gives the bits that one element at a time gives, in a way that the
-            /// compiler cannot make vectors of, and that says all that is promised.
+            /// All ways of folding give the bits of one element at a time. This reference states all
+            /// that is promised, and the compiler cannot make vectors of it.
             #[test]
             fn $name() {
                 const WIDTH: usize = size_of::<$type>();

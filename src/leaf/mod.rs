@@ -2,8 +2,8 @@
 //!
 //! Collectives proceed in rounds of at most [`segment::BLOCK`] bytes, numbered alike by all local
 //! ranks. In a round, contributions go up (slots), are folded by the leader, folded with the other
-//! hosts' on the wire, and the result comes down. Nothing here waits: what cannot be done yet says so.
-//! Order is kept by counters that only grow:
+//! hosts' on the wire, and the result comes down. Nothing here waits: a step that cannot be done yet
+//! says so. Order is kept by counters that only grow:
 //!
 //! * a rank fills its slot in round r only when the leader has read what it put there before;
 //! * the leader fills a result block, used every other round, only when every rank is done with it.
@@ -17,7 +17,7 @@ pub mod segment;
 
 use segment::{Counter, Segment};
 
-/// This rank's place among those of its host.
+/// This rank's part in the exchange on its host.
 pub struct Leaf {
     segment: Segment,
     /// Our index; the leader's is 0.
@@ -58,8 +58,8 @@ impl Leaf {
         true
     }
 
-    /// A rank that is not the leader gets the result, if it is there and of its `message`. Returns of
-    /// which message it is.
+    /// A rank that is not the leader gets the result, if it is there and of its `message`. Returns
+    /// the message that it is of.
     ///
     /// # Safety
     /// `recv` points to `bytes` writable bytes.

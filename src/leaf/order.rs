@@ -1,16 +1,16 @@
-//! Floating point in the order of integers, so that whoever compares integers finds its least and its greatest:
-//! the programs in the kernel, too.
+//! Floating point in the order of integers, so that a comparison of integers finds the least and the greatest:
+//! by the programs in the kernel, too.
 //!
-//! As minimum and maximum of IEEE 754-2019, section 9.6: −0 is below +0, and a NaN among the numbers is
-//! the answer, which is then the positive quiet NaN without payload, like that of exact sums. So the answer does not
-//! depend on the order in which numbers are compared.
+//! Minimum and maximum follow IEEE 754-2019, section 9.6: −0 is below +0, and a NaN among the numbers is the answer.
+//! The answer is then the positive quiet NaN without payload, as in exact sums. So it does not depend on the order
+//! of comparisons.
 
 use super::fold::{F32, F64};
 
 /// Numbers that have a key.
 pub(super) trait Ordered<const SIZE: usize>: Copy {
     type Key: Ord + Copy;
-    /// Keys are in the order of numbers; that of a NaN is the greatest of all or the least: what is `most` wanted wins.
+    /// Keys are in the order of numbers. A NaN has the greatest key if `most`, else the least, so it wins.
     fn key(self, most: bool) -> Self::Key;
     /// The number of a key.
     fn of(key: Self::Key) -> Self;

@@ -24,7 +24,7 @@ pub struct Segment {
     ranks: usize,
 }
 
-/// Which counter of the segment.
+/// A counter of the segment.
 #[derive(Clone, Copy, Debug)]
 pub enum Counter {
     /// Leader: the contributions of rounds up to this have been read.
@@ -49,7 +49,7 @@ impl Segment {
     /// Makes the memory, for `ranks` ranks. The descriptor is for the others.
     ///
     /// # Errors
-    /// What the system says.
+    /// A system error.
     pub fn create(ranks: usize) -> io::Result<(Self, OwnedFd)> {
         use nix::fcntl::{FcntlArg, SealFlag, fcntl};
         use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -64,7 +64,7 @@ impl Segment {
     /// Maps the memory that the leader made.
     ///
     /// # Errors
-    /// What the system says; or the memory is not of the size that `ranks` ranks need.
+    /// A system error; or the memory is not of the size that `ranks` ranks need.
     pub fn open(file: &OwnedFd, ranks: usize) -> io::Result<Self> {
         let bytes = Self::bytes(ranks);
         if nix::sys::stat::fstat(file)?.st_size != bytes as i64 {
@@ -100,19 +100,19 @@ impl Segment {
         self.counter(counter).store(round, Ordering::Release);
     }
 
-    /// Behind a counter: what is known of the message of a round, see `struct fb_frame`. Of two rounds: a
-    /// rank may read the first when the leader has set the second.
+    /// Behind a counter: the message of a round, see `struct fb_frame`. Two rounds are kept: a rank may
+    /// read the first when the leader has set the second.
     fn message(&self, counter: Counter, round: u64) -> &AtomicU64 {
         // SAFETY: in the counter's line.
         unsafe { AtomicU64::from_ptr(self.counter(counter).as_ptr().add(1 + (round & 1) as usize)) }
     }
 
-    /// Says of what message the round is that a counter is about to be set to.
+    /// Sets the message of the round that a counter is about to be set to.
     pub fn set_message(&self, counter: Counter, round: u64, message: u64) {
         self.message(counter, round).store(message, Ordering::Relaxed);
     }
 
-    /// What was said of a round, to whoever has seen the counter set to it.
+    /// The message of a round, for a rank that has seen the counter set to it.
     pub fn get_message(&self, counter: Counter, round: u64) -> u64 {
         self.message(counter, round).load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Which MPI this is, and what its handles mean.
+//! The MPI of this process, and the meaning of its handles.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -14,15 +14,15 @@ pub enum Family {
     OpenMpi,
     /// MPICH and its derivatives, Intel MPI among them: handles are 32-bit integers.
     Mpich,
-    /// The standard ABI, MPI-5.0 chapter 20: handles are as wide as pointers, those of predefined
-    /// objects are small numbers.
+    /// The standard ABI, MPI-5.0 chapter 20: handles are as wide as pointers, and predefined
+    /// objects have small numbers.
     Standard,
 }
 
-/// What must be known of an MPI to read its callers' arguments.
+/// Facts about an MPI that are needed to read its callers' arguments.
 pub struct Abi {
     pub family: Family,
-    /// What it calls itself.
+    /// Its own name and version.
     pub version: String,
     /// `MPI_COMM_WORLD`.
     pub comm_world: Handle,
@@ -51,7 +51,7 @@ pub struct Abi {
     pub status_ignore: usize,
     /// Bytes of an `MPI_Status`.
     pub status_size: usize,
-    /// Where its `MPI_ERROR` is, an int.
+    /// The place of its `MPI_ERROR`, an int.
     pub status_error: usize,
     /// `MPI_ANY_SOURCE`.
     /// Bits of a handle that mean something.

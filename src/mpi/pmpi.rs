@@ -117,7 +117,7 @@ struct Library {
 
 // SAFETY: a handle is used with dlsym only, from any thread.
 unsafe impl Send for Library {}
-// SAFETY: likewise.
+// SAFETY: as above.
 unsafe impl Sync for Library {}
 
 fn library() -> &'static Library {
@@ -292,8 +292,8 @@ impl Pmpi {
         Self::resolve()
     }
 
-    /// Whether handles are those of the standard ABI (MPI-5.0 section 20.1). Libraries that have the
-    /// function and another ABI say version -1.
+    /// Whether the MPI has the standard ABI (MPI-5.0 section 20.1). Libraries that have the function
+    /// and another ABI say version -1.
     pub fn has_standard_abi(&self) -> bool {
         type GetVersion = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
         // SAFETY: the type that the standard gives it.
@@ -305,7 +305,7 @@ impl Pmpi {
         major > 0
     }
 
-    /// What the MPI calls itself, on one line.
+    /// The MPI's own name and version, on one line.
     pub fn library_version(&self) -> String {
         // The longest of any MPI (MPICH's MPI_MAX_LIBRARY_VERSION_STRING).
         let mut text = vec![0u8; 8192];

@@ -2,12 +2,12 @@
 
 use crate::bindings as b;
 
-/// What MPI allows to be done with a type (MPI-4.1 section 6.9.2).
+/// The ops that MPI allows on a type (MPI-4.1 section 6.9.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// C integer: every op but MPI_MINLOC and MPI_MAXLOC.
     CInteger,
-    /// Fortran integer, and the types of both languages (MPI_AINT, …): of those all but logical ops.
+    /// Fortran integer, and the types of both languages (MPI_AINT, …): the same except logical ops.
     Integer,
     /// MPI_BYTE: bitwise ops.
     Byte,
@@ -19,7 +19,7 @@ pub enum Class {
     Real,
     /// IEEE 754's binary16, which some MPIs have beside the standard: sums, as far as foldback goes.
     Half,
-    /// bfloat16, the upper half of a float: likewise.
+    /// bfloat16, the upper half of a float: sums as well.
     Brain,
     /// Two numbers of floating point: sums and products.
     Complex,
@@ -34,12 +34,12 @@ pub enum Class {
 /// A datatype as foldback sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeInfo {
-    /// What may be done with it.
+    /// The ops that it allows.
     pub class: Class,
     /// Size in bytes.
     pub size: u8,
     pub signed: bool,
-    /// Which of [`TYPES`].
+    /// Its row of [`TYPES`].
     pub row: u8,
 }
 
@@ -124,7 +124,7 @@ impl Op {
     }
 }
 
-/// MPI's name of a datatype or an op, by that of Open MPI's object.
+/// MPI's name of a datatype or an op, from the name of Open MPI's object.
 pub fn name(object: &std::ffi::CStr) -> String {
     let object = object.to_string_lossy();
     let short = object.trim_start_matches("ompi_mpi_").trim_start_matches("op_");

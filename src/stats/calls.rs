@@ -1,4 +1,4 @@
-//! Counters of one process: calls and bytes, by what was called, and which way it went.
+//! Counters of one process: calls and bytes, by kind of call and by way.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use crate::route::Reason;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Folded,
-    /// Likewise, quantized.
+    /// Folded and quantized.
     Quantized,
     /// To MPI, for a reason that all ranks share.
     Left(Reason),
@@ -21,7 +21,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// What stands in the statistics for [`Way::Refused`].
+    /// The name of [`Way::Refused`] in the statistics.
     const REFUSED: &'static str = "argument";
 
     fn number(self) -> usize {
@@ -52,7 +52,7 @@ impl Way {
     }
 }
 
-/// Which counter: a number for each kind of call, never 0.
+/// The kind of a call, whose number, never 0, selects a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kind {
     collective: Collective,
@@ -96,8 +96,8 @@ pub struct Calls {
 }
 
 const SLOTS: usize = 2048;
-/// With so many kinds, new ones are told apart no more by type, op and size. There are fewer such than
-/// slots left.
+/// With so many kinds, type, op and size are no longer told apart. The kinds without them are fewer
+/// than the slots left.
 const MANY: u32 = 1024;
 
 #[derive(Default)]
@@ -169,7 +169,7 @@ impl Calls {
         slots.find(mine).unwrap_or(&self.slots[0])
     }
 
-    /// What has been counted.
+    /// The counted calls.
     pub fn lines(&self) -> Vec<CallLine> {
         self.slots.iter().filter_map(Slot::line).collect()
     }
@@ -214,7 +214,7 @@ fn op_name(op: u8) -> Option<String> {
     }
 }
 
-/// Where a call went.
+/// The route of a call.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Route {

@@ -1,4 +1,4 @@
-//! What was called, and which way it went. One JSON document for a job.
+//! Statistics of calls, and of the ways they went. One JSON document for a job.
 
 mod calls;
 mod report;
@@ -11,11 +11,11 @@ use crate::route::RouteLine;
 
 pub(crate) use calls::{CallLine, Calls, Route, Way};
 
-/// What one rank has to tell at the end.
+/// The report of one rank at the end.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RankReport {
     pub(crate) calls: Vec<CallLine>,
-    /// What was chosen for MPI_COMM_WORLD; rank 0 alone tells.
+    /// The choices for MPI_COMM_WORLD; rank 0 alone tells.
     pub(crate) routes: Vec<RouteLine>,
     /// Its host's counters, if it led a group.
     pub(crate) host: Option<HostLine>,
@@ -27,23 +27,23 @@ pub(crate) struct RankReport {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     pub(crate) foldback: String,
-    /// What the MPI calls itself.
+    /// The MPI's own name and version.
     pub(crate) mpi: String,
     pub(crate) ranks: usize,
-    /// How many ranks have told what they know: all, or rank 0 alone.
+    /// The number of ranks that have reported: all, or rank 0 alone.
     pub(crate) reports: usize,
     /// Why MPI_COMM_WORLD has no group, if it has none.
     pub(crate) no_group: Option<String>,
     /// Calls, by kind and way.
     pub(crate) collectives: Vec<CallLine>,
-    /// What was chosen for MPI_COMM_WORLD.
+    /// The choices for MPI_COMM_WORLD.
     pub(crate) routes: Vec<RouteLine>,
-    /// What the kernels counted.
+    /// The kernels' counters.
     pub(crate) hosts: Vec<HostLine>,
 }
 
 impl Job {
-    /// Of what all `ranks`, or rank 0, report, in their order.
+    /// The sum of the reports of all `ranks`, or of rank 0, in their order.
     pub(crate) fn new(mpi: &str, ranks: usize, reports: &[RankReport]) -> Self {
         let mut collectives: Vec<CallLine> = Vec::new();
         let mut hosts: Vec<HostLine> = Vec::new();

@@ -8,7 +8,7 @@ use super::{CallLine, Job, Route};
 const NAMED: usize = 3;
 
 impl Job {
-    /// What was folded and what was not, in one line.
+    /// One line that says which calls were folded and which were not.
     pub fn line(&self) -> String {
         let sum = |route| {
             self.collectives.iter().filter(|c| c.route == route).map(|c| c.calls).sum::<u64>()
@@ -48,7 +48,7 @@ impl Job {
         line
     }
 
-    /// "Allreduce of MPI_DOUBLE, 8 B, datatype", and how many such calls, in whatever form.
+    /// "Allreduce of MPI_DOUBLE, 8 B, datatype", and the number of such calls, in whatever form.
     fn left_to_mpi(&self) -> Vec<(String, u64)> {
         let mut kinds: Vec<(String, u64)> = Vec::new();
         for line in self.collectives.iter().filter(|line| line.route == Route::Mpi) {

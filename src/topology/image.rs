@@ -1,16 +1,16 @@
-//! Where everyone's part lies in what a gather brings together.
+//! The places of all ranks' parts in a gather's data.
 
 use std::ops::Range;
 
 use super::Layout;
 
-/// Parts side by side: member by member, in each the parts of its ranks without gaps. A member's begin
-/// at a multiple of 8, as the wire wants it.
+/// Parts side by side: member by member, in each the parts of its ranks without gaps. A member's parts
+/// begin at a multiple of 8, as the wire wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Where the part of each rank lies.
+    /// The place of each rank's part.
     parts: Vec<Range<usize>>,
-    /// Where the parts of the ranks of each member lie.
+    /// The place of each member's parts.
     members: Vec<Range<usize>>,
     bytes: usize,
     message: usize,
@@ -45,12 +45,12 @@ impl Image {
         self.message
     }
 
-    /// Where a rank's part lies.
+    /// The place of a rank's part.
     pub fn part(&self, rank: usize) -> Range<usize> {
         self.parts[rank].clone()
     }
 
-    /// Where a member's parts lie.
+    /// The place of a member's parts.
     pub fn member(&self, member: usize) -> Range<usize> {
         self.members[member].clone()
     }

@@ -1,5 +1,5 @@
-//! Which ranks are on which hosts, and where a rank is among them: pure, and alike on all ranks but for
-//! the place of each.
+//! The ranks of each host, and a rank's place among them. No input or output; alike on all ranks but
+//! for each one's place.
 
 pub mod image;
 
@@ -42,9 +42,9 @@ impl Layout {
     }
 }
 
-/// Where this rank is in its group.
+/// This rank's place in its group.
 pub struct Place {
-    /// Which ranks are where.
+    /// The ranks of each host.
     pub layout: Layout,
     /// Rank of this process in the communicator.
     pub rank: usize,
@@ -63,7 +63,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// That of `rank`; `None` if it is on none of the hosts.
+    /// The place of `rank`; `None` if it is on none of the hosts.
     pub fn new(layout: Layout, rank: usize, chunk_bytes: u16, has_shards: bool) -> Option<Self> {
         let (member, _) = layout.place(rank)?;
         let (swaps, most_bytes) = (has_shards && layout.ranks() == 2, usize::MAX);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::leaf::fold::fold;
 
-/// Where contributions are read and results are written: the two may be the same memory.
+/// The memory of contributions and results: the two may be the same.
 pub trait Buffers {
     /// Bytes `range` of our contribution or broadcast.
     fn read(&self, range: Range<usize>) -> &[u8];

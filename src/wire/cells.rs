@@ -25,12 +25,12 @@ pub fn extent_of(frame: &fb_frame) -> u64 {
     if is_placed { frame.detail } else { 0 }
 }
 
-/// Where the cells are: a mapped BPF map, or plain memory in tests.
+/// The memory of the cells: a mapped BPF map, or plain memory in tests.
 ///
 /// # Safety
-/// `base` points to `1 + window` elements of `cell_bytes` bytes each, aligned to 8 bytes, that stay where
-/// they are for as long as the value lives, and are zeroed or written by foldback only. Each but the first begins
-/// with `struct fb_cell`, whose data go to the end of the element: a whole number of blocks, and no more than
+/// `base` points to `1 + window` elements of `cell_bytes` bytes each, aligned to 8 bytes. These stay where they
+/// are for as long as the value lives, and are zeroed or written by foldback only. Each but the first begins with
+/// `struct fb_cell`, whose data go to the end of the element: a whole number of blocks, and no more than
 /// `FB_JUMBO_BYTES`.
 pub unsafe trait Memory {
     /// First element (`struct fb_control`).
@@ -98,7 +98,7 @@ impl<M: Memory> Cells<M> {
         heard.load(Ordering::Acquire)
     }
 
-    /// Members whose HELLO to everyone has arrived, likewise.
+    /// Members whose HELLO to everyone has arrived, one bit each.
     pub fn overheard(&self) -> u64 {
         // SAFETY: as in `set_consumed`.
         let overheard = unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).overheard) };
@@ -119,7 +119,7 @@ impl<M: Memory> Cells<M> {
         missed.load(Ordering::Relaxed) > FB_DEAF_FROM
     }
 
-    /// How many frames have said what was known already.
+    /// The number of frames that said what was known already.
     pub fn repeated(&self) -> u64 {
         // SAFETY: as in `set_consumed`.
         let repeated = unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).repeated) };
@@ -146,8 +146,8 @@ impl<M: Memory> Cells<M> {
         }
     }
 
-    /// Of a ready chunk: which kind of frame it came in (a result counts as a contribution), and of what
-    /// message it is, see `struct fb_frame`.
+    /// Of a ready chunk: the kind of frame it came in (a result counts as a contribution), and its
+    /// message, see `struct fb_frame`.
     #[inline]
     pub fn terms(&self, seq: u64) -> (fb_kind, u64) {
         debug_assert!(self.is_ready(seq));
@@ -240,7 +240,7 @@ impl<M: Memory> Cells<M> {
         self.post(frame, payload, FB_KIND_CONTRIBUTION as u8)
     }
 
-    /// Puts a broadcast of this host into its cell, likewise.
+    /// Puts a broadcast of this host into its cell, in the same way.
     pub fn post_broadcast(&self, frame: &fb_frame, payload: &[u8]) -> &[u8] {
         self.post(frame, payload, FB_KIND_BROADCAST as u8)
     }
@@ -262,7 +262,7 @@ impl<M: Memory> Cells<M> {
         // changes hands.
         unsafe {
             let lock = self.lock(cell);
-            // Of a broadcast the seal of its payload, which whoever answers for this host sends on.
+            // Of a broadcast the seal of its payload, which a program or deputy sends on.
             (*cell).arrived = if kind == FB_KIND_BROADCAST as u8 { frame.detail } else { 0 };
             (*cell).consumed = frame.consumed;
             (*cell).kind = kind;
@@ -301,7 +301,7 @@ pub struct Mapped {
 
 // SAFETY: whoever has the cells changes them by the rules of `Cells` and of the programs, which run on any CPU.
 unsafe impl Send for Mapped {}
-// SAFETY: likewise.
+// SAFETY: as above.
 unsafe impl Sync for Mapped {}
 
 impl Mapped {

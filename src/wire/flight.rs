@@ -31,7 +31,7 @@ pub(super) struct Flight<B> {
 
 /// A transfer that is over.
 pub struct Over<B> {
-    /// Its memory. What has come is in it, unless there is a mismatch.
+    /// Its memory, with all results, unless there is a mismatch.
     pub buffers: B,
     /// The members did not agree on it.
     pub mismatch: Option<Mismatch>,
@@ -43,7 +43,7 @@ impl<B> Flight<B> {
     }
 }
 
-/// What is waited for under a number of the sequence.
+/// An expected chunk or piece, under a number of the sequence.
 #[derive(Clone, Copy)]
 pub(super) struct Awaited {
     pub(super) seq: u64,
@@ -91,7 +91,7 @@ impl<B> Flights<B> {
 }
 
 impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
-    /// Puts a transfer behind those that are under way. All members submit the same ones in the same
+    /// Puts a transfer behind the transfers under way. All members submit the same ones in the same
     /// order. Nothing is sent before [`Wire::poll`].
     pub fn submit(&mut self, transfer: Transfer, buffers: B) {
         let chunks = transfer.chunks(usize::from(self.identity.chunk_bytes));
@@ -144,7 +144,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         if moved || (self.flights.awaited.is_empty() && self.is_started()) {
             self.made_progress();
         } else if let Some(turn) = self.out_of_patience(now()) {
-            // What comes out of order comes all the same.
+            // Chunks that come out of order are progress, too.
             let come = self.come();
             if come > self.seen {
                 self.fabric.moved();
@@ -188,8 +188,8 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
                 if self.open_sync.is_some() || !self.may_start(1) {
                     break;
                 }
-                // What was started before is still awaited here, but the others need not wait for
-                // that: our `consumed` tells them how far they may go.
+                // Earlier chunks are still awaited here, but the others need not wait for them: our
+                // `consumed` tells them how far they may go.
                 self.start_sync();
                 // A stripe's numbers begin behind the sync's.
                 continue;
@@ -302,8 +302,8 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
                 what: Coming::Chunk,
             });
         }
-        // What is not waited for is released. The cell keeps what a peer may ask for; it is not
-        // taken again before all members, the root among them, have released the chunk.
+        // Chunks that are not waited for are released. The cell keeps what a peer may ask for. It
+        // is not taken again before all members, the root too, have released the chunk.
         self.update_done(&flights);
         self.flights = flights;
     }
@@ -413,7 +413,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         Some(Mismatch::of(message, elsewhere, came == kind, most))
     }
 
-    /// How much has come of what is waited for, in whatever order.
+    /// The number of awaited chunks that have come, in whatever order.
     fn come(&self) -> usize {
         let awaited = self.flights.awaited.iter();
         awaited.filter(|awaited| self.cells.is_ready(awaited.seq)).count()
@@ -429,13 +429,13 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             let Awaited { seq, flight, chunk, what, .. } = awaited;
             let flight = flights.get(flight).expect("it is waited for");
             if self.cells.is_ready(seq) {
-                // What came before its turn may tell why the rest does not come.
+                // A chunk that came before its turn may tell why the rest does not come.
                 let mismatch = self.mismatch(seq, flight, what);
                 self.out_of_step |= mismatch == Some(Mismatch::OutOfStep);
                 continue;
             }
             match what {
-                // Whoever sends it waits for what becomes of it.
+                // The sender of a piece waits for the result of it.
                 Coming::Piece(_) => continue,
                 _ if flight.by_shards && turn == Turn::Aggregator => continue,
                 _ if flight.by_shards => {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::bindings::FB_MISMATCHED;
 
-/// In what this rank and others differ.
+/// The difference between this rank and others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
     /// The length of one message differs. The chunks of both are as many, so all can go on.
@@ -31,7 +31,7 @@ impl Mismatch {
         }
     }
 
-    /// What the members' frames say from now on.
+    /// The word of the members' frames from now on.
     pub fn word(self) -> u64 {
         match self {
             Self::Length { here, elsewhere } => here.max(elsewhere) | FB_MISMATCHED,

@@ -1,19 +1,19 @@
 //! The user-space side of the protocol: chunks, windows, waiting, asking again.
 //!
-//! One [`Wire`] is one member of one group. It sends frames through a [`Fabric`] and finds what
-//! comes back in [`cells::Cells`]; everything between is done by the kernel (`bpf/cell.h`). It never
-//! blocks: transfers are queued by [`Wire::submit`], [`Wire::poll`] does what can be done, so that the
+//! One [`Wire`] is one member of one group. It sends frames through a [`Fabric`] and finds what comes
+//! back in [`cells::Cells`]; everything between is done by the kernel (`bpf/cell.h`). It never blocks:
+//! transfers are queued by [`Wire::submit`], and [`Wire::poll`] does all that can be done now. So the
 //! same code serves blocking and non-blocking calls, and a simulated cluster in one thread.
 //!
 //! The rules (proofs in `docs/contributing/protocol.md`):
 //!
 //! * Chunks of all transfers of a group are numbered by one sequence, alike on every member.
-//! * A chunk is *started* here (sent, posted) only if the cell it takes is free on every member,
-//!   `seq <= cleared + window`, where `cleared` is what the last seen result said all members have
-//!   released.
-//! * Chunks whose result does not come to everyone (Reduce, Bcast) teach nobody `cleared`; so after
-//!   half a window without one that does, a *sync* is put in: an empty chunk whose result goes to all.
-//!   It is waited for only when the next one is due, or the window is used up.
+//! * A chunk is *started* here (sent, posted) only if its cell is free on every member:
+//!   `seq <= cleared + window`. The last seen result says that all members have released the chunks
+//!   up to `cleared`.
+//! * Chunks whose result does not come to everyone (Reduce, Bcast) teach nobody `cleared`. So after
+//!   half a window of them a *sync* is put in: an empty chunk whose result goes to all. It is waited
+//!   for only when the next one is due, or the window is used up.
 
 mod buffers;
 pub mod cells;
@@ -63,7 +63,7 @@ pub trait Fabric {
         false
     }
 
-    /// How many frames that said what was known already have come by another way than the programs'.
+    /// The number of frames that came by another way than the programs' and were known already.
     fn came_twice(&self) -> u64 {
         0
     }
@@ -82,7 +82,7 @@ pub fn most_frames(chunk_bytes: u16) -> usize {
     frames.min(b::FB_MOST_FRAMES) as usize
 }
 
-/// Where a fold to all is made.
+/// The place where a fold to all is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Algorithm {
     /// At one member for each chunk, which sends the result to all: two ways over the wire, and two
@@ -91,8 +91,8 @@ pub enum Algorithm {
     /// At every member, to which all others send their contribution: one way over the wire, and a
     /// frame for each pair of members in both directions.
     Direct,
-    /// Along a ring, which begins and ends elsewhere for each chunk: every member adds its contribution to what the
-    /// one before it passes on, and the result goes on the same way. Every member sends to one other only, and
+    /// Along a ring, which begins and ends elsewhere for each chunk. Every member adds its contribution to the
+    /// frame from the one before it, and the result goes on the same way. Every member sends to one other only, and
     /// the way is as long as there are members, twice.
     Ring,
     /// By shards of the message, each folded in user space, at one member: for long ones. For single chunks it
@@ -113,7 +113,7 @@ impl Algorithm {
     }
 }
 
-/// Which member of which group a host is.
+/// A host's place in a group.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The group's random token.
@@ -126,26 +126,26 @@ pub struct Identity {
     pub me: u8,
     /// Most payload of a frame, a multiple of 8.
     pub chunk_bytes: u16,
-    /// The members have an address in common, though it is not said that they hear what is sent there.
+    /// The members have an address in common, though perhaps not all hear it.
     pub multicast: bool,
 }
 
-/// How long to wait before asking another host for a missing chunk, at first and at most. Half way through it whoever
-/// aggregates a fold asks for what is missing there: what one loses all wait for, and would ask for.
+/// How long to wait before asking another host for a missing chunk, at first and at most. Half way through it the
+/// aggregator of a fold asks for what it misses: all wait for that, and would ask for it.
 const PATIENCE: Duration = Duration::from_millis(2);
-/// At first, where round trips are known to be long; and at most so long, since a round trip that was measured on a busy
-/// host may be far too long.
+/// At first, if round trips are known to be long; and at most so long. A round trip that was measured on a busy host
+/// may be far too long.
 const PATIENCE_AFAR: Duration = Duration::from_millis(32);
 const PATIENCE_MAX: Duration = Duration::from_millis(128);
-/// So many frames that said what was known already, and half as many as were asked for, say that it was asked for too
-/// early: it was not lost, but on a long way, in the queue of a slow link. Fewer may be the network's doing.
+/// This many repeated frames, and half of the frames asked for, show that this member asked too early. They were
+/// not lost, but in the queue of a slow link. Fewer may be the network's doing.
 const TOO_EARLY: u64 = 4;
-/// Who asks for a fold that does not come.
+/// The members that ask for a fold that does not come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    /// Whoever aggregates it, if its process is not away.
+    /// The aggregator, if its process is not away.
     Aggregator,
-    /// All others, and for all else.
+    /// All others; and everybody for all else.
     Others,
 }
 
@@ -178,7 +178,7 @@ pub struct Wire<M, F, B> {
     /// Sends frames to the other members.
     pub fabric: F,
     identity: Identity,
-    /// What the cells' own code wants to know of the group.
+    /// The group, as the cells' own code needs it.
     group: native::Group,
     flights: Flights<B>,
     /// The next chunk's number.
@@ -192,15 +192,15 @@ pub struct Wire<M, F, B> {
     /// This host has released every chunk up to here, a pending sync apart.
     done: u64,
     patience: Duration,
-    /// What patience begins with: more, the more often it was too short; and at least.
+    /// The first patience: the longer, the more often it was too short; and its least value.
     calm: Duration,
     least: Duration,
-    /// What had been asked for, had come again, and had come both ways, when that was last judged.
+    /// Numbers at the last judgement: frames asked for, come again, and come both ways.
     judged: [u64; 3],
     ask_at: Option<Instant>,
-    /// Whose turn it is to ask then.
+    /// The side whose turn it is to ask then.
     turn: Turn,
-    /// How much of what is waited for had come at the last look.
+    /// The number of awaited chunks that had come at the last look.
     seen: usize,
     /// Broadcasts that have been posted, and not sent.
     outbox: Vec<b::fb_frame>,
@@ -248,7 +248,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         }
     }
 
-    /// Which member of which group this is.
+    /// This member's place in its group.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -266,8 +266,8 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         self.next_seq - 1
     }
 
-    /// Announces this member to all others, who learn its MAC address from the frame, and whether they hear what is
-    /// sent to all at once.
+    /// Announces this member to all others. They learn its MAC address from the frame, and whether they hear frames
+    /// to all.
     pub fn hello(&mut self) {
         let hello = b::fb_frame { seq: 1, ..self.frame(b::FB_KIND_HELLO) };
         if self.identity.multicast {
@@ -282,7 +282,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         }
     }
 
-    /// Whether what every other member sends to all at once has arrived.
+    /// Whether every other member's frame to all has arrived.
     pub fn overheard_all(&self) -> bool {
         self.cells.overheard() | 1 << self.identity.me == self.everyone()
     }
@@ -394,8 +394,8 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         }
     }
 
-    /// Adds our contribution to what has come along the ring, and passes on what is complete by that. Not the egress
-    /// program does so: where it is gone, what it should have taken goes to the next member as it is.
+    /// Adds our contribution to what has come along the ring, and passes on what is complete by that. The egress
+    /// program does not do so: if it is gone, a frame meant for it goes to the next member unchanged.
     fn add_to_ring(&mut self, frame: b::fb_frame, payload: &[u8]) {
         let mut counters = b::fb_counters::default();
         let (memory, group) = (self.cells.memory(), &self.group);
@@ -467,8 +467,8 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         turn
     }
 
-    /// Whether it had better wait longer before it asks, and what it waits for is on a slow way: what it has sent is still
-    /// here, or what it last asked for has come twice. Not for ever: the way may have come to an end.
+    /// Whether to wait longer before asking, since the way is slow: its own frames are still on this host, or the
+    /// frames that it last asked for have come twice. Not for ever: the way may have come to an end.
     fn is_too_early(&mut self) -> bool {
         if self.was_too_early() {
             self.patience = self.patience.max(self.calm);
@@ -481,12 +481,12 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         waits
     }
 
-    /// Whether what was last asked for has come twice, so that patience has to be longer; if not, it may be shorter again.
+    /// Whether the frames that it last asked for have come twice. If so, patience becomes longer, else shorter.
     fn was_too_early(&mut self) -> bool {
         let now = [self.asked, self.cells.repeated(), self.fabric.came_twice()];
         let before = mem::replace(&mut self.judged, now);
         let [asked, repeated, both_ways] = [0, 1, 2].map(|which| now[which] - before[which]);
-        // What comes both ways comes twice without having been asked for.
+        // Frames that come both ways come twice without having been asked for.
         let repeated = repeated.saturating_sub(both_ways);
         if repeated < TOO_EARLY || 2 * repeated < asked {
             if asked > 0 {

@@ -7,7 +7,7 @@ use super::cells::{Memory, extent_of};
 use super::{Identity, Seal};
 use crate::bindings as b;
 
-/// What a hook sends. Of the payload no more is written than the frame says, which is mostly far less than there is
+/// The frame that a hook sends. Of the payload only the frame's length is written, mostly far less than there is
 /// room for. On the heap, since the program's stack may be small.
 pub struct Reply(Box<MaybeUninit<b::fb_native_reply>>);
 
@@ -20,13 +20,13 @@ impl Reply {
 
     /// Nothing yet: TC must see the frame too.
     pub fn to_tc(&self) -> bool {
-        // SAFETY: likewise.
+        // SAFETY: as above.
         unsafe { (*self.0.as_ptr()).to_tc != 0 }
     }
 
     /// The frame to be sent.
     pub fn frame(&self) -> &b::fb_frame {
-        // SAFETY: likewise.
+        // SAFETY: as above.
         unsafe { &(*self.0.as_ptr()).frame }
     }
 
@@ -41,7 +41,7 @@ impl Reply {
     }
 }
 
-/// What the code of the cells wants to know of a group: not where its members are.
+/// The group, as the code of the cells needs it: without its members' addresses.
 pub struct Group {
     group: b::fb_group,
     seal: Seal,

@@ -104,7 +104,7 @@ impl Seal {
         frame.detail == self.of_payload(frame, payload)
     }
 
-    /// The counter of what is not as a member sent it.
+    /// The counter of frames that are not as a member sent them.
     pub fn counter<'a>(&self, counters: &'a mut fb_counters) -> &'a mut u64 {
         if self.is_keyed() { &mut counters.drop_forged } else { &mut counters.drop_corrupt }
     }
@@ -119,8 +119,8 @@ impl Seal {
         }
     }
 
-    /// Of the frame there is what the code is finished with, and its kind is one that no frame has. So the seal of a payload
-    /// is none of a frame.
+    /// Of the frame it takes the words that finish the code, and a kind that no frame has. So the seal of a payload is
+    /// none of a frame.
     fn of_payload(&self, frame: &fb_frame, payload: &[u8]) -> u64 {
         let header = header(frame);
         if self.is_keyed() {
@@ -280,7 +280,7 @@ mod tests {
         (seal.sealed(frame, &payload), payload)
     }
 
-    /// The programs', compiled for user space. What lies behind the payload is no part of it.
+    /// The programs' seal, compiled for user space. Bytes behind the payload are no part of it.
     fn by_the_programs(seal: &Seal, frame: &fb_frame, payload: &[u8]) -> u64 {
         let mut padded = b::fb_payload { data: [0xa5; b::FB_JUMBO_BYTES as usize] };
         padded.data[..payload.len()].copy_from_slice(payload);
@@ -309,7 +309,7 @@ mod tests {
                 for bit in 0..8 * header.len() {
                     let mut header = header;
                     header[bit / 8] ^= 1 << (bit % 8);
-                    // SAFETY: likewise.
+                    // SAFETY: as above.
                     let frame: fb_frame = unsafe { std::mem::transmute(header) };
                     assert!(!seal.holds(&frame, &payload), "bit {bit} of the frame, {seal:?}");
                 }

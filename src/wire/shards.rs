@@ -1,14 +1,14 @@
 //! Long messages by shards: each member folds a part of the message for all.
 //!
 //! A message is cut into stripes, each of a shard for every member. In a stripe every member sends each
-//! other its part of that one's shard (*pieces*), folds what comes for its own, in the order of the
-//! members, and broadcasts the result. So the bytes on the wire are those of a ring, in two ways over
-//! it, and the fold runs in user space, with vectors, over data that is in the cache.
+//! other member its part of the other's shard (*pieces*). It folds the pieces for its own shard, in the
+//! order of the members, and broadcasts the result. So the bytes on the wire are the same as on a ring,
+//! in two ways over it. The fold runs in user space, with vectors, over data that is in the cache.
 //!
-//! A broadcast goes likewise: its root sends each member a shard, which that one broadcasts. So the
-//! root's link carries the message twice, and not once for each member.
+//! A broadcast goes the same way: its root sends each member a shard, which that one broadcasts. So
+//! the root's link carries the message twice, and not once for each member.
 //!
-//! Pieces are not posted: who sends them waits for the broadcast that they end in, keeps them until
+//! Pieces are not posted: their sender waits for the broadcast that they end in, keeps them until
 //! then, and sends them again when it asks for that.
 
 use super::cells::Memory;
@@ -73,7 +73,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         }
         let all = stripe.first..stripe.first + stripe.chunks;
         for chunk in all.filter(|chunk| !own.contains(chunk)) {
-            // To the root it says that whoever broadcasts it has got it.
+            // To the root it says that the member that broadcasts it has got it.
             let what = if is_root { Coming::Word } else { Coming::Chunk };
             note(stripe.broadcast(chunk), chunk, what);
         }
@@ -186,9 +186,8 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         }
     }
 
-    /// Asks for a broadcast of a stripe; and for the case that its owner still misses this member's
-    /// pieces, sends them again, once for each shard. Where nothing of a shard has come, its owner has hardly
-    /// sent any of it.
+    /// Asks for a broadcast of a stripe. Its owner may still miss this member's pieces, so they are sent
+    /// again, once for each shard. If nothing of a shard has come, its owner has hardly sent any of it.
     pub(super) fn ask_for_shard(&mut self, flights: &mut Flights<B>, awaited: Awaited) {
         let Awaited { seq, flight, chunk, stripe, .. } = awaited;
         let flight = flights.get(flight).expect("it is waited for");

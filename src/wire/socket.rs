@@ -26,7 +26,7 @@ impl SocketPool {
     /// Ways from `members[me]` to every other member's `port`.
     ///
     /// # Errors
-    /// What the system says: the address is not ours, too many open files, …
+    /// A system error: the address is not ours, too many open files, …
     pub fn sockets(&self, members: &[Ipv4Addr], me: usize, port: u16) -> io::Result<Sockets> {
         let mut pool = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         pool.retain(|_, peer| peer.strong_count() > 0);

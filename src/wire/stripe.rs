@@ -1,24 +1,24 @@
-//! Where the chunks of a message that goes by shards are in a group's sequence. Pure.
+//! The places of a message's chunks, if it goes by shards, in a group's sequence. Pure.
 
 use std::ops::Range;
 
 use crate::bindings as b;
 
-/// Chunks of a transfer that are under way together, and where they are in the group's sequence: first
-/// the pieces, by source and row, then the broadcasts, in the order of the message.
+/// Chunks of a transfer that are under way together, and their places in the group's sequence. The
+/// pieces come first, by source and row, then the broadcasts, in the order of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stripe {
     /// Its first number in the sequence.
     pub(super) base: u64,
-    /// Its first chunk, in the transfer, and how many there are.
+    /// Its first chunk, in the transfer, and the number of its chunks.
     pub(super) first: usize,
     pub(super) chunks: usize,
     /// Chunks of a shard; the last shards may have fewer, or none.
     pub(super) rows: usize,
     pub(super) members: usize,
-    /// Whose the pieces are; `None`: everyone's.
+    /// The only source of pieces; `None`: every member is one.
     pub(super) root: Option<u8>,
-    /// The least that those whose pieces have come say they have released.
+    /// The least of what the members whose pieces have come say they have released.
     pub(super) consumed: u64,
 }
 
@@ -61,7 +61,7 @@ impl Stripe {
         start..(start + self.rows).min(end)
     }
 
-    /// Who broadcasts a chunk.
+    /// The member that broadcasts a chunk.
     pub(super) fn owner(&self, chunk: usize) -> u8 {
         ((chunk - self.first) / self.rows) as u8
     }

@@ -1,9 +1,9 @@
-//! What is to be transferred on the wire: one collective, or a part of one, in terms of members.
+//! Transfers on the wire: each is one collective, or a part of one, in terms of members.
 
 use super::{Algorithm, stripe};
 use crate::bindings as b;
 
-/// What a transfer does. `root` is a member.
+/// The effect of a transfer. `root` is a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Everyone contributes, everyone gets the result (Allreduce; with no data, Barrier).
@@ -21,7 +21,7 @@ pub enum Kind {
 /// This member's part of a gathered chunk; its bytes are the transfer's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Where it belongs, a multiple of 8.
+    /// Its place, a multiple of 8.
     pub offset: u16,
     /// Bytes of the chunk.
     pub extent: u16,
@@ -49,7 +49,7 @@ impl Kind {
     }
 }
 
-/// What is to be transferred.
+/// A transfer on the wire.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
     pub(super) kind: Kind,
@@ -60,7 +60,7 @@ pub struct Transfer {
     pub(super) bytes: usize,
     /// Index of the first chunk in the message that this is a part of.
     pub(super) first: usize,
-    /// What its frames say of the whole message, see `struct fb_frame`.
+    /// The word about the whole message in its frames, see `struct fb_frame`.
     pub(super) message: u64,
 }
 

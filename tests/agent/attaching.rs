@@ -1,4 +1,4 @@
-//! What the agent puts onto interfaces, whom it leaves alone there, and what remains of it.
+//! The agent's programs on interfaces, beside other people's, and what remains of them.
 
 use super::*;
 
@@ -119,7 +119,7 @@ fn programs_that_linger_go_when_their_time_is_over() {
     });
 }
 
-/// Whoever may attach programs may detach them; the next group finds out.
+/// Any process that may attach programs may detach them; the next group finds out.
 #[test]
 fn programs_that_somebody_detached_are_attached_anew() {
     in_namespace(|| {

@@ -103,7 +103,7 @@ impl Agent {
         Self::start_as(socket, &mut agent_command(socket, environment))
     }
 
-    /// Starts one that drains, likewise.
+    /// Starts one that drains, and waits until it serves.
     pub fn start_to_drain(socket: &SocketAddress, seconds: &str) -> Self {
         Self::start_as(socket, agent_command(socket, &[]).args(["--drain", seconds]))
     }
@@ -248,8 +248,8 @@ fn signal(child: &Child, signal: Signal) {
     kill(Pid::from_raw(child.id() as i32), signal).expect("the process is there");
 }
 
-/// What a process is about that was waited for in vain: of each thread its name and state, its nanoseconds on a CPU and
-/// in wait for one, and where it is in the kernel.
+/// The state of a process that was waited for in vain. Each thread has its name and state, its nanoseconds on a CPU
+/// and in wait for one, and its place in the kernel.
 fn doing(pid: u32) -> String {
     let mut told = String::new();
     for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {

@@ -9,14 +9,14 @@ use crate::{HOSTS, debian};
 /// Problems that are over in two seconds.
 const INPUT: &str = include_str!("hpccinf.txt");
 
-/// What the line of HPL's residual begins with.
+/// The beginning of the line with HPL's residual.
 const HPL: &str = "||Ax-b||_oo/(eps";
 
 /// The checks, and what they computed.
 fn checks(report: &str) -> Vec<&str> {
     let is_check = |line: &&str| {
         let names = ["_residual=", "Errors=", "ErrorsFraction=", "Success="];
-        // The residual of HPL; those of the others are of random matrices.
+        // The residual of HPL; the others' are of random matrices.
         line.starts_with(HPL)
             || line.contains("residual checks")
             || names.iter().any(|name| line.contains(name))

@@ -61,13 +61,13 @@ fn collectives(mpi: Mpi) {
 /// Of mpi4py's own tests.
 const SUITE_HOSTS: u32 = 3;
 
-/// What became of each test on a rank, by its name.
+/// The outcome of each test on a rank, by its name.
 type Outcomes = BTreeMap<String, String>;
 
-/// Modules of mpi4py's tests that pass without foldback, on every MPI here and each time. Not among
-/// them: those that start processes (spawn, dynproc, util_pool), for which a lab has no place; mpiabi,
-/// of which MPICH 5 fails 8; rma, p2p and util, which now and then hang between hosts on MPICH 5 or
-/// Open MPI 5 on a machine under load; io, which takes a minute then.
+/// Modules of mpi4py's tests that pass without foldback, on every MPI here and each time. Left out are
+/// tests that start processes (spawn, dynproc, util_pool), for which a lab has no place, and mpiabi,
+/// of which MPICH 5 fails 8. So are rma, p2p and util, which sometimes hang between hosts on MPICH 5
+/// or Open MPI 5 on a machine under load, and io, which takes a minute then.
 const MODULES: &str = "test_(address|attributes|buffer|cco|cffi|comm|ctypes|datatype|environ|err|\
                        exceptions|file|grequest|group|handle|info|mpiapi|mpimem|msg|objmodel|op|pack|\
                        pickle|request|session|status|subclass|threads|toplevel|ulfm|win)";
@@ -129,7 +129,7 @@ fn suite(mpi: Mpi) {
     }
 }
 
-/// What became of the tests on each rank is the same, and no failure.
+/// The outcomes of the tests on each rank are the same, and no failure.
 fn compare(mpi: Mpi, with: &[Outcomes], without: &[Outcomes]) {
     for (rank, (with, without)) in with.iter().zip(without).enumerate() {
         let count = |what: &str| with.values().filter(|outcome| outcome.starts_with(what)).count();

@@ -1,5 +1,5 @@
-//! Programs of science, as Debian packages them, unmodified: of what they call on more than one rank, nine in ten
-//! calls are folded, and their results are those of the real MPI, up to rounding.
+//! Programs of science, as Debian packages them, unmodified. Nine in ten of their calls on more than one rank are
+//! folded. Their results are the real MPI's, up to rounding.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn both(script: &str) -> (Outcome, Outcome) {
     (run(job()), run(job().option(&["--off"])))
 }
 
-/// What share of the calls on more than one rank was folded.
+/// The folded share of the calls on more than one rank.
 fn share(outcome: &Outcome) -> f64 {
     let calls: u64 = outcome.all_calls(None);
     let folded = outcome.all_calls(Some("fold"));

@@ -1,4 +1,4 @@
-//! Which packets are taken, which are dropped, and which are none of the programs' business.
+//! The packets that programs take, drop, or leave to others.
 
 use foldback::bindings as b;
 
@@ -34,7 +34,7 @@ fn frames_of_each_kind_come_in() {
     });
 }
 
-/// What no frame may be like, on its way in or out.
+/// Spoiled frames that are dropped on their way in or out.
 const MALFORMED: [Spoiled; 21] = [
     ("older version", |p| p.frame.version = 0),
     ("newer version", |p| p.frame.version = b::FB_WIRE_VERSION as u8 + 1),
@@ -139,7 +139,7 @@ fn drops_what_is_spoilt(host: &Host, counter: &str) {
     }
 }
 
-/// Whatever a bit of it means.
+/// The meaning of the bit does not matter.
 #[test]
 fn a_flipped_bit_of_a_frame_changes_nothing() {
     in_namespace(|| {

@@ -1,4 +1,4 @@
-//! What this host may send.
+//! The frames that this host may send.
 
 use foldback::bindings as b;
 

@@ -179,7 +179,7 @@ impl Host {
         self.any(b::FB_KIND_HELLO, source, bare, &[])
     }
 
-    /// What the programs of this host must send to `to`, to the last byte.
+    /// The frame that the programs of this host must send to `to`, to the last byte.
     pub fn sent(&self, to: u8, kind: b::fb_kind, chunk: Chunk, payload: &[u8]) -> Vec<u8> {
         let packet = self.packet(self.me, to, chunk.frame(kind), payload).with(|p| {
             (p.ip.tos, p.ip.id, p.ip.ttl) = (0, 0, 64);
@@ -280,7 +280,7 @@ impl Host {
         self.change_control(|control| control.multicast = 1);
     }
 
-    /// What the programs of this host must send to all at once, to the last byte.
+    /// The frame that the programs of this host must send to all at once, to the last byte.
     pub fn sent_to_all(&self, kind: b::fb_kind, chunk: Chunk, payload: &[u8]) -> Vec<u8> {
         let packet = self.packet(self.me, 0, chunk.frame(kind), payload).with(|p| {
             (p.ip.tos, p.ip.id, p.ip.ttl) = (0, 0, 64);
@@ -289,8 +289,7 @@ impl Host {
         to_all(packet).bytes()
     }
 
-    /// What the programs counted for the group since the last time this was asked: the counters
-    /// that moved, by name.
+    /// The counters of the group that moved since the last time this was asked, by name.
     pub fn counted(&self) -> String {
         let (now, before) = (words(&self.kernel.counters(self.slot)), self.counted.get());
         self.counted.set(now.each_ref().map(|(_, value)| *value));
@@ -298,7 +297,7 @@ impl Host {
     }
 }
 
-/// What was counted for no group since the programs were loaded.
+/// The counters of no group since the programs were loaded.
 pub fn counted_for_none(kernel: &Kernel) -> String {
     moved(&words(&kernel.counters(b::FB_MAX_GROUPS)), &[0; COUNTERS])
 }

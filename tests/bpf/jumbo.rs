@@ -53,7 +53,7 @@ fn long_chunks_are_deposited_alone_and_many_at_once() {
     });
 }
 
-/// Where one member has the usual MTU, all have its chunks. A cell would have room for more, but user space has none.
+/// If one member has the usual MTU, all have its chunks. A cell would have room for more, but user space has none.
 #[test]
 fn no_chunk_is_longer_than_the_members_agreed_on() {
     in_namespace(|| {

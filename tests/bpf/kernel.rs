@@ -22,7 +22,7 @@ pub enum Hook {
     Xdp,
 }
 
-/// What a program made of a packet.
+/// The result of a program on a packet.
 pub struct Verdict {
     pub code: i32,
     /// `skb->mark` afterwards; 0 of XDP.
@@ -226,7 +226,7 @@ fn create_cells(window: u32, chunk_bytes: u16) -> MapHandle {
 pub fn element<T: Plain>(cells: &MapHandle, index: u32) -> T {
     let bytes = cells.lookup(&index.to_ne_bytes(), MapFlags::ANY).expect("cells");
     let mut bytes = bytes.expect("an element");
-    // Those of the usual MTU have fewer data than the structure has.
+    // Cells of the usual MTU have fewer data than the structure has.
     bytes.resize(bytes.len().max(size_of::<T>()), 0);
     from_bytes(&bytes)
 }

@@ -1,4 +1,4 @@
-//! What goes to all members at once, where all hear it.
+//! Frames to all members at once, which all hear.
 
 use foldback::bindings as b;
 
@@ -17,7 +17,7 @@ fn host(me: u8) -> Host {
     host
 }
 
-/// Of member 0: a sum of what it and three others bring.
+/// Of member 0: a sum of its own numbers and three others'.
 fn fold(host: &Host, seq: u64) -> crate::kernel::Verdict {
     let chunk = Chunk { seq, ..SUM };
     for member in [1, 2] {
@@ -41,7 +41,7 @@ fn a_result_goes_out_once() {
             counted.contains("fan_outs 1, frames_in 3, frames_out 1, multicasts 1"),
             "{counted}"
         );
-        // Who asks for it gets it alone.
+        // A member that asks for it gets it alone.
         let again = host.ingress(&host.pull(2, SUM));
         assert_eq!(again.packet, host.sent(2, b::FB_KIND_RESULT, SUM, &ints(&[4])));
     });
@@ -171,8 +171,8 @@ fn who_misses_much_is_deaf() {
         assert_eq!(missed(1, to_all), 0);
         assert_eq!(missed(2, |alone| alone), b::FB_MISS);
         assert_eq!(missed(3, to_all), b::FB_MISS - 1);
-        // What has come already, and comes again since somebody was impatient, is no miss; nor is what is for
-        // this host alone.
+        // Frames that come again since somebody was impatient are no miss, nor are frames for this host
+        // alone.
         let again = Chunk { seq: 3, target: 3, ..CAST };
         host.ingress(&host.broadcast(3, again, b"to whom it concerns"));
         host.ingress(&host.piece(3, Chunk { seq: 4, target: 1, ..CAST }, b"yours"));

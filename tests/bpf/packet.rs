@@ -53,8 +53,8 @@ pub struct Udp {
 }
 
 impl Packet {
-    /// A sound packet around `frame`, whose length becomes that of the payload. Its IP header has
-    /// little things in it that no reply may keep.
+    /// A sound packet around `frame`, whose length becomes the payload's. Its IP header has little
+    /// things in it that no reply may keep.
     pub fn new(frame: b::fb_frame, payload: &[u8]) -> Self {
         let length = payload.len() as u16;
         let udp_bytes = 8 + b::FB_FRAME_BYTES as u16 + length;
@@ -111,7 +111,7 @@ impl Packet {
         self
     }
 
-    /// A super-frame: this packet's frame, and behind it those of others.
+    /// A super-frame: this packet's frame, and behind it the frames of others.
     pub fn and(mut self, more: &[Self]) -> Self {
         for other in more {
             self.payload.extend(other.frame_bytes());
@@ -122,7 +122,7 @@ impl Packet {
         self
     }
 
-    /// What goes over the wire.
+    /// The bytes on the wire.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(OUTER_BYTES + 64 + self.payload.len());
         bytes.extend(self.to_mac);
@@ -140,7 +140,7 @@ impl Packet {
         bytes
     }
 
-    /// The frame as it is in memory; what `payload` has beyond its length is another's.
+    /// The frame's bytes in memory; `payload` beyond its length is another's.
     fn frame_bytes(&self) -> Vec<u8> {
         let frame = &self.frame;
         let mut bytes = frame.magic.to_ne_bytes().to_vec();

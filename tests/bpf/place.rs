@@ -25,7 +25,7 @@ fn placed(host: &Host, member: u8, offset: u16, extent: u16, payload: &[u8]) -> 
         .with(|p| (p.frame.offset, p.frame.detail) = (offset, extent.into()))
 }
 
-/// What lies where parts do; between them may be anything.
+/// Checks the bytes of the parts; between them may be anything.
 fn assert_gathered(cell: &b::fb_cell) {
     let all = data(cell, EXTENT.into());
     assert_eq!((cell.ready, cell.length), (1, EXTENT));

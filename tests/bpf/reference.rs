@@ -1,4 +1,4 @@
-//! What a fold must give, by arithmetic in 128 bits: no code in common with either fold of
+//! The right result of a fold, by arithmetic in 128 bits: no code in common with either fold of
 //! foldback.
 
 use foldback::bindings as b;

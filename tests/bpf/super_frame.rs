@@ -130,7 +130,7 @@ fn a_broadcast_of_many_goes_out_to_all_others_in_one_packet_each() {
         let sent = |to: u8| {
             let [first, rest @ ..] = frames(&host);
             let alone = host.sent(to, b::FB_KIND_BROADCAST, BROADCAST, &payload(1));
-            // The outer headers are those of a frame alone, but for lengths and checksums.
+            // The outer headers are a single frame's, but for lengths and checksums.
             let mut packet = first.and(&rest).with(|p| {
                 (p.ip.tos, p.ip.id, p.ip.ttl) = (0, 0, 64);
                 (p.from_mac, p.to_mac) = (crate::host::mac(2), crate::host::mac(to));
@@ -148,7 +148,7 @@ fn a_broadcast_of_many_goes_out_to_all_others_in_one_packet_each() {
     });
 }
 
-/// Where the NIC begins when it fills in the checksum: RFC 768.
+/// The sum that the NIC begins with when it fills in the checksum: RFC 768.
 fn pseudo_sum(packet: &Packet) -> u16 {
     let words = [packet.ip.from, packet.ip.to].concat();
     let words = words.as_chunks::<2>().0.iter().map(|pair| u32::from(u16::from_be_bytes(*pair)));

@@ -1,4 +1,4 @@
-//! What loading the programs costs. A job without `foldback agent` pays it at every start, on every host.
+//! The cost of loading the programs. A job without `foldback agent` pays it at every start, on every host.
 
 use crate::kernel::{Hook, Kernel};
 

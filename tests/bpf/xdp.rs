@@ -10,7 +10,7 @@ use crate::namespace::{Peer, in_namespace};
 use crate::packet::Packet;
 use crate::star::data;
 
-/// XDP lets the packet pass as it is, and counts nothing.
+/// XDP lets the packet pass unchanged, and counts nothing.
 fn passes(host: &Host, packet: &Packet) {
     let verdict = host.xdp(packet);
     assert_eq!(verdict.code, XDP_PASS);
@@ -151,7 +151,7 @@ fn without_cells_the_frame_is_left_to_tc() {
     });
 }
 
-/// XDP's part and, where XDP lets the packet pass, that of TC.
+/// XDP's part and, if XDP lets the packet pass, TC's part.
 fn both(host: &Host, packet: &Packet) {
     if host.xdp(packet).code == XDP_PASS {
         host.ingress(packet);

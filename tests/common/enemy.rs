@@ -1,4 +1,4 @@
-//! What another user of a host would try.
+//! Attacks that another user of a host would try.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -10,7 +10,7 @@ use nix::sys::socket::{
 /// Binds a UDP port, by whatever way the kernel lets us.
 pub fn bind_port(port: u16) -> Option<UdpSocket> {
     let mut found = interface_addresses();
-    // Of a group's multicast addresses one is as good as another.
+    // One of a group's multicast addresses is as good as another.
     found.extend([Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST, Ipv4Addr::new(239, 192, 0, 1)]);
     let mut addresses: Vec<IpAddr> = found.into_iter().map(IpAddr::V4).collect();
     addresses.push(Ipv6Addr::UNSPECIFIED.into());

@@ -1,5 +1,5 @@
-//! What tests share so that a killed one leaves nothing: commands that end with it, files that the
-//! next one removes.
+//! Helpers of tests, by which a killed one leaves nothing: commands that end with it, files that
+//! the next one removes.
 
 #![allow(unsafe_code, reason = "only pre_exec tells a child what to do when its parent dies")]
 

@@ -19,7 +19,7 @@ macro_rules! call {
         match $on {
             // SAFETY: an accumulator, and a number.
             Of64(sum) => unsafe { b::$of_64(&raw mut **sum $(, $argument)?).into() },
-            // SAFETY: likewise.
+            // SAFETY: as above.
             Of32(sum) => unsafe { b::$of_32(&raw mut **sum $(, $argument as u32)?).into() },
         }
     };
@@ -60,7 +60,7 @@ impl Accumulator {
             (Of64(sum), Of64(from)) => unsafe {
                 b::fb_native_exact64_merge(&raw mut **sum, &raw const **from);
             },
-            // SAFETY: likewise.
+            // SAFETY: as above.
             (Of32(sum), Of32(from)) => unsafe {
                 b::fb_native_exact32_merge(&raw mut **sum, &raw const **from);
             },

@@ -85,7 +85,7 @@ fn nobody_waits_for_programs_that_a_rank_loads() {
     }
 }
 
-/// Where one host has no agent, all ranks do without.
+/// If one host has no agent, all ranks do without.
 #[test]
 fn a_host_without_an_agent_has_all_fold_by_sockets() {
     let _turn = turn();
@@ -154,7 +154,7 @@ fn the_same_ranks_are_folded_at_once_the_second_time() {
     outcome.assert_folded(&["Allreduce", "Bcast", "Barrier"]);
 }
 
-/// Those that duplicates leave behind serve the next ones.
+/// Groups that duplicates leave behind serve the next ones.
 #[test]
 #[ignore = "long: 10,000 duplicates"]
 fn ten_thousand_duplicates_need_few_groups() {
@@ -188,7 +188,7 @@ const EVERY_SETTING: [Setting; 6] = [
 /// Its name, and the command that brings it.
 type Trouble = (&'static str, fn(&Served) -> String);
 
-/// What befalls the programs of some hosts, with collectives under way, and nobody brings them back.
+/// Troubles of some hosts' programs, with collectives under way, that nobody repairs.
 const TROUBLES: [Trouble; 8] = [
     ("agents killed", |served| served.signal("KILL", served.all())),
     ("an agent killed", |served| served.signal("KILL", 0..1)),
@@ -382,7 +382,7 @@ fn a_new_agent_serves_old_communicators() {
     }
 }
 
-/// Agents that drain serve the old communicator, and those that took their addresses the new one.
+/// Draining agents serve the old communicator; agents that took their addresses serve the new one.
 #[test]
 fn agents_change_while_the_old_ones_drain() {
     let _turn = turn();
@@ -421,7 +421,7 @@ fn agents_change_while_the_old_ones_drain() {
     }
 }
 
-/// What becomes of a job while whose ranks wait for it, in the midst of their collectives, `trouble` befalls its agents.
+/// Runs a job whose ranks wait, in the midst of their collectives, while `trouble` befalls its agents.
 fn amid_a_job(served: &mut Served, trouble: impl FnOnce(&mut Served)) -> Outcome {
     let (wanted, done) = (Scratch::new("wanted"), Scratch::new("done"));
     let [wanted, done] = [&wanted, &done].map(Scratch::path);

@@ -28,8 +28,8 @@ fn case(mpi: Mpi, hosts: u32, ranks: u32, hook: &str, calls: u64) {
     assert_eq!(outcome.calls_for("too large"), 0);
 }
 
-/// Ranks of MPICH do not yield. Where there are more of them than CPUs, each message that is left
-/// to it takes milliseconds, so they make fewer calls.
+/// Ranks of MPICH do not yield. If there are more of them than CPUs, each message that is left to
+/// it takes milliseconds, so they make fewer calls.
 macro_rules! cases {
     ($($name:ident: $mpi:ident, $hosts:literal x $ranks:literal, $hook:literal, $calls:literal;)*) => {
         $(
@@ -71,7 +71,7 @@ fn the_real_mpis_answers_are_the_same_but_for_their_known_errors() {
     }
 }
 
-/// What `auto` does not choose.
+/// The algorithms that `auto` does not choose.
 #[test]
 fn every_algorithm_serves_any_number_of_hosts() {
     let _turn = turn();

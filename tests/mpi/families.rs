@@ -10,7 +10,7 @@ const ALL: &[&str] = &["Allreduce", "Reduce", "Bcast", "Barrier"];
 const ALL_BUT_BARRIER: &[&str] = &["Allreduce", "Reduce", "Bcast", "Scan", "Gather", "Scatter"];
 const HOSTS: u32 = 2;
 
-/// Said past the test harness, which would keep it from whoever looks at a success.
+/// Said past the test harness, which would hide it when the test succeeds.
 fn skipped(mpi: Mpi) -> bool {
     if !mpi.installed() {
         let _ = writeln!(
@@ -23,7 +23,7 @@ fn skipped(mpi: Mpi) -> bool {
 }
 
 /// Ranks of all hosts are in one session, else Linux divides CPUs among hosts, and a rank that yields gives way to
-/// nobody. What makes it so is the launcher's affair alone.
+/// nobody. The ranks themselves preload nothing for that.
 fn one_session(mpi: Mpi) {
     let say = "cut -d ' ' -f 6 /proc/self/stat; echo preload: $LD_PRELOAD";
     let outcome = Job::new(mpi, HOSTS).run_path(Path::new("/bin/sh"), &["-c", say]);
@@ -56,7 +56,7 @@ fn forms(mpi: Mpi) {
     for (form, name) in
         [("blocking", "Blocking"), ("nonblocking", "Nonblocking"), ("persistent", "Persistent")]
     {
-        // Its Iallgatherv in place is now and then wrong by itself, its Igather may hang.
+        // Its Iallgatherv in place is sometimes wrong without foldback, its Igather may hang.
         if mpi == Mpi::Intel && form == "nonblocking" {
             continue;
         }
@@ -82,7 +82,7 @@ fn again(mpi: Mpi) {
     }
 }
 
-/// Whatever the kernel does not fold.
+/// Reductions that the kernel does not fold.
 fn order(mpi: Mpi) {
     let job = Job::new(mpi, HOSTS).env("FOLDBACK_SUM", "rank-order");
     let outcome = job.run("order", &["--exact", "--rounds", "6"]);
@@ -136,7 +136,7 @@ fn of_different_lengths(mpi: Mpi) {
     assert!(!said.contains("no progress") && !said.contains("went on"), "{said}");
 }
 
-/// Arguments as odd as MPI allows on one rank; what some MPI does not do by itself too, where it is folded.
+/// Arguments as odd as MPI allows on one rank. The folded run has more, which some MPI itself does not take.
 fn odd(mpi: Mpi) {
     let without = Job::new(mpi, HOSTS).option(&["--off"]).run("odd", &[]);
     without.assert_prints("odd: all ok");

@@ -59,7 +59,7 @@ streams! {
     with_a_checksum_alone: Job::new(Mpi::Open, 3).env("FOLDBACK_AUTH", "off"), false;
 }
 
-/// Each fault by itself, from hardly any frame to one in ten, and all of them at once.
+/// Each fault alone, from hardly any frame to one in ten, and all of them at once.
 #[test]
 #[ignore = "long: every fault at every rate"]
 fn streams_are_right_at_every_rate_of_faults() {
@@ -117,7 +117,7 @@ fn a_slow_link_only_takes_longer() {
         );
     outcome.assert_prints("conformance: 300 calls ok");
     outcome.assert_folded(&["Allreduce", "Reduce", "Bcast", "Barrier"]);
-    // What waits in a queue is not taken for lost, or hardly ever.
+    // A frame that waits in a queue is not taken for lost, or hardly ever.
     let [frames, twice] = ["frames_out", "duplicates"].map(|counter| outcome.kernel(counter));
     eprintln!("{frames} frames, {twice} of them in vain");
     assert!(2 * twice < frames, "{twice} of {frames} frames in vain: {:#}", outcome.stats);
@@ -150,7 +150,7 @@ fn link_down(_: &Lab) -> String {
     "ip link set eth0 down; sleep 2; ip link set eth0 up".to_owned()
 }
 
-/// Likewise, in one direction: what the host sends arrives.
+/// The same in one direction: frames that the host sends arrive.
 fn deaf(lab: &Lab) -> String {
     let [begin, end] = ["--host h1 --loss 100%", ""].map(|options| lab.faults(options));
     format!("{begin}; sleep 1; {end}")
@@ -161,7 +161,7 @@ fn all_lost(lab: &Lab) -> String {
     format!("{begin}; sleep 0.05; {end}; sleep 0.2; {begin}; sleep 2; {end}")
 }
 
-/// A firewall that comes up, for good: what the programs send does not reach one host any more.
+/// A firewall that comes up, for good: the programs' frames do not reach one host any more.
 fn filtered(lab: &Lab) -> String {
     let port = foldback::bindings::FB_UDP_PORT;
     lab.faults(&format!("--host h1 --loss 100% --faults-on udp:{port}"))

@@ -131,7 +131,7 @@ fn forged(heard: &[u8], rng: &mut Rng) -> Option<Vec<u8>> {
             let bit = rng.below(bits) as usize;
             packet[OUTER + bit / 8] ^= 1 << (bit % 8);
         }
-        // Of the chunks that come next, as if it had come by itself; all before them are done with.
+        // Of the chunks that come next, as if sent unasked; all before them are done with.
         2 => {
             change(&mut packet, SEQ, |seq| seq + ahead);
             change(&mut packet, CONSUMED, |consumed| consumed + ahead);
@@ -181,7 +181,7 @@ fn role() {
                 let back = if rng.below(4) > 0 { rng.below(3) } else { rng.below(4096) };
                 let at = memory.len() - 1 - (back as usize).min(memory.len() - 1);
                 let packet = &memory[at];
-                // To whom it was sent; what goes to all, to any.
+                // To its receiver; a frame to all goes to any.
                 let host = match packet[0] & 1 {
                     0 => u64::from(packet[14 + 19]).wrapping_sub(1),
                     _ => rng.below(u64::from(HOSTS)),

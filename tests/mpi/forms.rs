@@ -7,8 +7,8 @@ use std::process::Command;
 
 use crate::harness::{COLLECTIVES, Job, Mpi, Outcome, Scratch, command, library, program, turn};
 
-/// Random collectives. `--real-above -1` allows for what real MPIs are known to do wrong with the
-/// calls that are theirs.
+/// Random collectives. `--real-above -1` allows for the known errors of real MPIs in their own
+/// calls.
 fn random(job: Job, batches: &str, form: &str) -> Outcome {
     let arguments = ["--batches", batches, "--form", form, "--real-above", "-1"];
     let outcome = job.run("collectives", &arguments);
@@ -105,8 +105,8 @@ impl Drop for Busy {
     }
 }
 
-/// Threads that wait must leave the CPU to those that are waited for: zoo, beside a busy process, once
-/// stood still for a minute.
+/// Waiting threads must leave the CPU to the threads that they wait for: zoo, beside a busy process,
+/// once stood still for a minute.
 #[test]
 fn operations_under_way_go_on_beside_a_busy_process() {
     let _turn = turn();

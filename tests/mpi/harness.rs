@@ -1,4 +1,4 @@
-//! Runs a test program in a lab and looks at what came of it.
+//! Runs a test program in a lab and looks at its outcome.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -54,7 +54,7 @@ impl Mpi {
         }
     }
 
-    /// Where it is.
+    /// Its directory.
     pub fn directory(self) -> PathBuf {
         match self {
             Self::Open | Self::Mpich => "/usr".into(),
@@ -63,7 +63,7 @@ impl Mpi {
     }
 }
 
-/// Where `make setup-mpis` puts it.
+/// The directory into which `make setup-mpis` installs it.
 fn prefix(mpi: Mpi) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/mpis").join(mpi.name())
 }
@@ -94,8 +94,8 @@ pub const HANG: Duration = Duration::from_secs(600);
 /// Beyond the job's own time limit: making and removing the lab, and stacks of a job that hangs.
 const GRACE: Duration = Duration::from_secs(120);
 
-/// One job at a time in a lane of `make test`: more slow each other down (498 s two at a time, 477 s in turns, on two
-/// CPUs), but for those that mostly wait (scripts/test.sh).
+/// One job at a time in a lane of `make test`, except jobs that mostly wait (scripts/test.sh). Jobs side by side slow
+/// each other down: 498 s two at a time, 477 s in turns, on two CPUs.
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -162,7 +162,7 @@ impl Lab {
         command
     }
 
-    /// A shell command that changes what befalls the frames.
+    /// A shell command that changes the faults of the frames.
     pub fn faults(&self, options: &str) -> String {
         format!("{FOLDBACK} lab faults --name {} {options}", self.name)
     }
@@ -268,7 +268,7 @@ impl Job {
         self.run_path_to_failure(&program, arguments)
     }
 
-    /// Runs a program from elsewhere, likewise.
+    /// Runs a program from elsewhere, which must fail in the same way.
     pub fn run_path_to_failure(mut self, program: &Path, arguments: &[&str]) -> String {
         self.command.args(["--timeout", &self.timeout.to_string(), "--"]).arg(program);
         self.command.args(arguments);
@@ -286,7 +286,7 @@ impl Job {
         self.run_path(&program, arguments)
     }
 
-    /// Runs a program from elsewhere, likewise.
+    /// Runs a program from elsewhere, which must succeed.
     pub fn run_path(mut self, program: &Path, arguments: &[&str]) -> Outcome {
         let mut program = program.to_owned();
         if let Some(copies) = &self.copies {
@@ -358,7 +358,7 @@ pub fn wait(child: &mut Child, limit: Duration) -> Option<std::process::ExitStat
     None
 }
 
-/// What a job left.
+/// The results of a job.
 pub struct Outcome {
     pub stdout: String,
     pub stderr: String,
@@ -383,13 +383,13 @@ impl Outcome {
             .sum()
     }
 
-    /// Calls of all collectives, those that went one way, or all.
+    /// Calls of all collectives that went one way, or of all ways.
     pub fn all_calls(&self, route: Option<&str>) -> u64 {
         let lines = self.lines().filter(|line| route.is_none_or(|route| line["route"] == route));
         lines.map(|line| line["calls"].as_u64().unwrap()).sum()
     }
 
-    /// Those in one form ("Nonblocking").
+    /// Calls in one form ("Nonblocking").
     pub fn calls_in_form(&self, collective: &str, form: &str, route: &str) -> u64 {
         self.lines()
             .filter(|line| line["collective"] == collective && line["form"] == form)
@@ -408,7 +408,7 @@ impl Outcome {
         self.stats["collectives"].as_array().into_iter().flatten()
     }
 
-    /// What was chosen for a collective on MPI_COMM_WORLD, by class of sizes.
+    /// The router's choices for a collective on MPI_COMM_WORLD, by class of sizes.
     pub fn routes(&self, collective: &str) -> Vec<&Value> {
         let routes = self.stats["routes"].as_array().into_iter().flatten();
         routes.filter(|route| route["collective"] == collective).collect()

@@ -100,7 +100,7 @@ fn fill(served: &Served) -> Client {
     client
 }
 
-/// Where an agent has no group left, the communicator is left to MPI, and a line says why; what has one keeps it.
+/// If an agent has no group left, the communicator is left to MPI, and a line says why; older groups stay.
 #[test]
 fn agents_may_have_no_group_left() {
     let _turn = turn();

@@ -1,8 +1,8 @@
-//! What goes to all hosts, at once, where all of them hear it.
+//! Frames to all hosts, at once, if all of them hear multicast.
 
 use crate::harness::{HANG, Job, Lab, Mpi, Outcome, succeed, turn};
 
-/// A shell command, by which the link to a host carries nothing that goes to all any more.
+/// A shell command, after which the link to a host carries no frames to all.
 fn deafen(lab: &Lab, host: u32) -> String {
     let fabric = format!("/run/foldback/lab/{}/fabric", lab.name);
     format!("nsenter --net={fabric} bridge link set dev p{host} mcast_flood off")

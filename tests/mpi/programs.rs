@@ -79,7 +79,7 @@ fn duplicates_come_and_go_in_numbers() {
     outcome.assert_folded(&["Allreduce", "Bcast", "Barrier"]);
 }
 
-/// Whoever comes first to a communicator waits as long as in MPI; not every rank of a program is there at once.
+/// The first rank of a communicator waits as long as in MPI; not every rank of a program is there at once.
 #[test]
 fn a_rank_may_come_late_to_a_communicator() {
     let _turn = turn();
@@ -190,7 +190,7 @@ fn sums_are_exact_where_that_is_asked_for() {
         outcome.assert_prints("sums: 120 calls ok");
         assert!(!outcome.stderr.contains("a sum is not exact"), "{}", outcome.stderr);
     }
-    // What does not block cannot be helped, but is said.
+    // Non-blocking sums cannot be helped, but are said.
     let outcome = job(Mpi::Open, 2).env("FOLDBACK_ROUTE", "mpi").run("sums", &[]);
     outcome.assert_prints("sums: 300 calls ok");
     let said = outcome.stderr.lines().filter(|line| line.contains("a sum is not exact"));
@@ -237,7 +237,7 @@ fn foldback_off_folds_nothing() {
     assert_eq!(outcome.calls("Allreduce", "fold"), 0);
 }
 
-/// Whoever waits for a frame does not learn that a rank is gone.
+/// In the statistics themselves and as `foldback stats` shows them.
 #[test]
 fn statistics_tell_type_op_and_all_bytes() {
     let _turn = turn();
@@ -328,6 +328,7 @@ fn tasks_that_are_no_ranks_of_one_job_are_told() {
     }
 }
 
+/// A rank that waits for a frame does not learn that another is gone.
 #[test]
 fn jobs_that_may_lose_ranks_are_left_to_mpi() {
     let _turn = turn();

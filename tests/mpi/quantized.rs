@@ -1,5 +1,5 @@
-//! Sums that are quantized (`FOLDBACK_QUANTIZE`): as close as docs/quantization.md says, with the same bits on all
-//! ranks, on a network that loses frames, too; and what is not to be quantized is not.
+//! Quantized sums (`FOLDBACK_QUANTIZE`): as close as docs/using/quantization.md says, with the same bits on all
+//! ranks, also on a network that loses frames. Other sums are not quantized.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ fn job(mpi: Mpi, hosts: u32, quantize: &str) -> Job {
 
 const COLLECTIVES: [&str; 4] = ["Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block"];
 
-/// How many numbers are not the nearest to their sum.
+/// The number of values that are not the nearest to their sum.
 fn off(outcome: &Outcome, calls: u32) -> u64 {
     let said = outcome.stdout.split(&format!("quantized: {calls} calls ok, ")).nth(1);
     let number = said.and_then(|said| said.split(' ').next()?.parse().ok());
@@ -58,7 +58,7 @@ fn long_sums_are_made_in_parts() {
         let outcome = job(mpi, 3, quantize).run("quantized", &[long, arguments].concat());
         assert!(off(&outcome, 40) > 0, "nothing was quantized");
     }
-    // What is left out of each part comes back to it.
+    // The rounding errors of each part come back to it.
     let carry = "int16,min=0,error_feedback,stochastic";
     let long = ["--calls", "3", "--times", "5", "--step", "400000", "--halves", "2"];
     assert!(off(&job(Mpi::Open, 3, carry).run("quantized", &long), 3) > 0);
@@ -158,7 +158,7 @@ fn nonsense_is_told_in_a_line() {
     assert!(outcome.stderr.contains(wrong), "{}", outcome.stderr);
 }
 
-/// What one communicator has for itself, by hints and by functions.
+/// One communicator's own settings, by hints and by functions.
 #[test]
 fn hints_are_for_one_communicator() {
     let _turn = turn();
@@ -197,7 +197,7 @@ fn errors_are_carried_over() {
         assert!(off(&outcome, 40) > 0, "nothing was quantized");
         outcome.assert_folded(&["Allreduce"]);
     }
-    // On other communicators, whose groups were those of communicators before, nothing is.
+    // On other communicators, which took over the groups of earlier ones, nothing is.
     let arguments = ["--calls", "40", "--times", "3", "--bits", "8", "--halves", "4", "--afresh"];
     let outcome = job(Mpi::Open, 3, "int8,min=0,error_feedback").run("quantized", &arguments);
     assert!(off(&outcome, 40) > 0, "nothing was quantized");

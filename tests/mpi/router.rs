@@ -124,12 +124,12 @@ fn what_one_job_has_measured_the_next_one_begins_with() {
     assert_eq!((&first["trials"], &second["trials"]), (&1.into(), &0.into()));
     assert_eq!(first["way"], second["way"]);
     assert_eq!(first["nanoseconds"], second["nanoseconds"]);
-    // What was learnt between two hosts says nothing of three.
+    // Measurements between two hosts say nothing of three.
     assert_eq!(route(&run(3))["trials"], 1);
     let groups = serde_json::from_str::<serde_json::Value>(&read()).unwrap()["groups"].clone();
     let hosts: Vec<_> = groups.as_array().unwrap().iter().map(|group| &group["hosts"]).collect();
     assert_eq!(hosts, [2, 3]);
-    // What is no profile stays as it is.
+    // A file that is no profile stays unchanged.
     std::fs::write(profile.path(), "my thesis").unwrap();
     let outcome = run(2);
     assert_eq!(route(&outcome)["trials"], 1);

@@ -1,4 +1,4 @@
-//! Labs with an agent on each host, and what may befall agents and their programs.
+//! Labs with an agent on each host, and troubles of agents and their programs.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -58,7 +58,7 @@ impl Served {
         0..self.hosts as usize
     }
 
-    /// Where the agent of a host listens: hosts of a lab share the file system.
+    /// The socket of a host's agent: hosts of a lab share the file system.
     pub fn address(&self, host: u32) -> SocketAddress {
         let mut asked = self.lab.on(host);
         let (path, _) = succeed(asked.args(["sh", "-c", "echo $FOLDBACK_AGENT_SOCKET"]), SOON);
@@ -70,8 +70,7 @@ impl Served {
         (0..self.hosts).map(|host| Ipv4Addr::new(10, 77, 0, host as u8 + 1)).collect()
     }
 
-    /// Whoever asks at the address of a host's agent, which has ended, is told from now on what agents of
-    /// other versions tell.
+    /// Answers at the address of a host's agent, which has ended, as agents of other versions do.
     pub fn take_place_by_another_version(&self, host: u32) {
         let SocketAddress::Path(path) = self.address(host) else { panic!("a path") };
         let path = path.as_path();
@@ -110,8 +109,8 @@ impl Served {
         }
     }
 
-    /// A command that sends a signal to the agents of these hosts, and waits until they stand still or have ended:
-    /// on a busy machine all calls of a test may be over before.
+    /// A command that sends a signal to the agents of these hosts, and waits until they stand still or have ended.
+    /// On a busy machine all calls of a test may be over before.
     pub fn signal(&self, signal: &str, hosts: Range<usize>) -> String {
         let ids = self.ids(hosts);
         let is_over = "! test -e /proc/$agent || grep -q '^State:.[TZ]' /proc/$agent/status";

@@ -7,8 +7,8 @@ use crate::harness::{Job, Mpi, Outcome, program, turn};
 /// On the second host alone, a program runs with a variable.
 const ON_ONE: &str = "[ \"$(hostname)\" = h1 ] && export \"$0\"; exec \"$@\"";
 
-/// A job in which the second host alone has a variable. `setup_calls` are none, so that ranks tell each other in MPI_Init,
-/// or as many as users have, so that those of each communicator do when they meet.
+/// A job in which the second host alone has a variable. If `setup_calls` is 0, ranks tell each other in MPI_Init. If it
+/// is the users' number, the ranks of each communicator do when they meet.
 fn of_one_rank(mpi: Mpi, setup_calls: &str, name: &str, value: &str) -> Outcome {
     let (variable, program) = (format!("{name}={value}"), program(mpi, "settings"));
     let arguments = ["-c", ON_ONE, &variable, program.to_str().expect("a plain path")];

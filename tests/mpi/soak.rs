@@ -23,20 +23,20 @@ const SOON: Duration = Duration::from_secs(600);
 const CALM_MS: u64 = 6_000;
 /// Longest that a fault takes.
 const FAULT_MS: u64 = 3_000;
-/// What may be more at the end than it was after a quarter of the time.
+/// Allowed growth from a quarter of the time to the end.
 const MORE_KIB: u64 = 8 << 10;
 const MORE_FILES: u64 = 8;
 const MORE_MAPS: u64 = 8;
 /// Shorter runs do not meet each kind of trouble in each quarter, so growth says nothing there.
 const SECONDS_FOR_GROWTH: u64 = 600;
-/// What those may have: twice what an hour had at most (docs/reliability.md).
+/// Limits of shorter runs: twice the most of an hour (docs/running/reliability.md).
 const MOST: Usage = Usage { kib: 2 * 27_712, files: 2 * 76, threads: 2 * 6, maps: 2 * 76 };
 
 fn time(rng: &mut Rng, most_ms: u64) -> Duration {
     Duration::from_millis(50 + rng.below(most_ms))
 }
 
-/// What the job has of the system: of a rank, the most.
+/// The job's use of the system: of a rank, the most.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Usage {
     kib: u64,
@@ -98,8 +98,7 @@ fn maps_of(pid: i32) -> Vec<u64> {
     text.filter_map(number).collect()
 }
 
-/// The maps that there are but for those of others, whose tests may run beside this one: what nobody holds may have been
-/// ours.
+/// The maps, without maps of other tests that run beside this one. A map that no process holds may have been ours.
 fn maps(served: &Served, ranks: &[i32]) -> u64 {
     let agents = served.agents.iter().map(|agent| agent.id() as i32);
     let own: Vec<_> = agents.chain(ranks.iter().copied()).collect();

@@ -14,8 +14,8 @@ use crate::served::{HOSTS, NOBODY, Served};
 const SPY: u32 = 65533;
 const ROLE: &str = "spies::role";
 
-/// Not a test: the spy. Tries to bind the port of all frames until it is told to end, and says how often it
-/// tried, how often it had the port, and how many datagrams came.
+/// Not a test: the spy. Tries to bind the port of all frames until it is told to end. Says how often it
+/// tried, how often it had the port, and the number of datagrams that came.
 #[test]
 fn role() {
     if !plays(ROLE) {

@@ -144,7 +144,7 @@ fn command(name: &str, arguments: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Where all hosts wait for each other: what an MPI's barrier is to foldback's set-up.
+/// The point where all hosts wait for each other, in place of an MPI's barrier.
 pub struct Meeting {
     count: u64,
     arrived: Mutex<u64>,

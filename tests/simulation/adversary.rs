@@ -1,4 +1,4 @@
-//! Who decides what befalls frames and hosts: chance, by a seed, or a list of deviations from the usual.
+//! The source of faults of frames and hosts: chance, by a seed, or a list of deviations from the usual.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ pub struct Arrival {
     pub flipped: Option<usize>,
 }
 
-/// What befalls a frame that is put on the wire, and the hosts before that.
+/// The faults of a frame on the wire, and of the hosts before that.
 #[derive(Debug, Default)]
 pub struct Fate {
     /// A host that moves: what is for its old address is lost from then on.
@@ -32,7 +32,7 @@ pub trait Adversary {
     fn is_busy(&mut self) -> bool;
 }
 
-/// How often what befalls frames, in thousandths; delays in microseconds.
+/// The rates of faults of frames, in thousandths; delays in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     pub loss: u64,
@@ -106,7 +106,7 @@ pub type Deviation = (usize, usize);
 pub struct Choices {
     deviations: Vec<Deviation>,
     taken: usize,
-    /// How many alternatives each choice had.
+    /// The number of alternatives of each choice.
     pub alternatives: Vec<usize>,
 }
 

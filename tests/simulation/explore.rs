@@ -1,9 +1,9 @@
 //! Small configurations, exhaustively: every run that deviates from a deterministic order a few times at most.
 //!
-//! Without deviations frames arrive in the order in which they were sent, and members take turns. A deviation
-//! is a frame lost, doubled or late, a cell found locked, a host that moves, programs that end or come
-//! back, a member that is away until all others wait. (Delay-bounded scheduling: Emmi, Qadeer and Rakamarić,
-//! POPL 2011.)
+//! Without deviations frames arrive in the order in which they were sent, and members take turns. Deviations
+//! are a lost, doubled or late frame, a locked cell, a moving host, programs that end or come back, and a
+//! member that is away until all others wait. (Delay-bounded scheduling: Emmi, Qadeer and Rakamarić, POPL
+//! 2011.)
 //!
 //! Checked: every collective ends, on every member, with the right value.
 
@@ -27,12 +27,12 @@ struct Setting {
     xdp: bool,
     depth: usize,
     window: u32,
-    /// How often a run may deviate, and in how many of its first choices.
+    /// The number of deviations of a run, and of first choices that may have them.
     deviations: usize,
     among: usize,
 }
 
-/// What an exploration took.
+/// The cost of an exploration.
 #[derive(Default, Debug)]
 struct Took {
     runs: u64,
@@ -58,7 +58,7 @@ fn six(algorithm: Algorithm) -> Vec<Collective> {
 const MOST_ROUNDS: u64 = 20_000;
 const SEED: u64 = 1;
 
-/// One run; returns how many alternatives each of its choices had, and its steps.
+/// One run; returns the number of alternatives of each of its choices, and its steps.
 fn run(setting: &Setting, plan: &[Collective], deviations: &[Deviation]) -> (Vec<usize>, u64) {
     let Setting { members, algorithm, window, .. } = *setting;
     let choices = Rc::new(RefCell::new(Choices::new(deviations)));
@@ -161,7 +161,7 @@ fn explore(setting: &Setting, plan: &[Collective]) -> Took {
 }
 
 /// One reduction to all, of which only the last member waits for the result: the others have begun it and are
-/// elsewhere. Returns how many alternatives each choice had.
+/// elsewhere. Returns the number of alternatives of each choice.
 fn only_the_last_waits(algorithm: Algorithm, members: u8, deviations: &[Deviation]) -> Vec<usize> {
     let choices = Rc::new(RefCell::new(Choices::new(deviations)));
     let network = Network::under(Box::new(choices.clone()), CELLS, members, false, true);
@@ -274,8 +274,8 @@ fn a_tiny_window_bears_any_two_deviations() {
     }
 }
 
-/// What the roots of broadcasts say of themselves must not be taken for all: a third may have to ask for the
-/// first broadcast when it comes back.
+/// The word of broadcasts' roots about themselves must not be taken for all members': a third may have to
+/// ask for the first broadcast when it comes back.
 #[test]
 fn broadcasts_may_run_ahead_of_a_member() {
     let broadcast = |index: u8| Collective {

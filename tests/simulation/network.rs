@@ -24,7 +24,7 @@ struct Host {
     counters: b::fb_counters,
     /// How often it has moved, which is its address.
     address: u64,
-    /// Where it takes the others to be: what the programs go by. Sockets find out by themselves.
+    /// The other hosts' addresses, as its programs know them. Sockets find out by themselves.
     learnt: Vec<u64>,
 }
 
@@ -153,7 +153,7 @@ impl Network {
         self.0.borrow().hosts[usize::from(me)].cells.clone()
     }
 
-    /// What a member works its collectives with.
+    /// A member's wire, for its collectives.
     pub fn wire<B: Buffers>(&self, me: u8) -> Wire<Mapped, Out, B> {
         let state = self.0.borrow();
         let (members, chunk_bytes) = (state.hosts.len() as u8, state.chunk_bytes);
@@ -250,7 +250,7 @@ impl State {
         self.carry(to, Way { from, to: address, second }, frame, payload);
     }
 
-    /// Puts a frame on the wire, with what the faults make of it.
+    /// Puts a frame on the wire, with its faults.
     fn carry(&mut self, to: u8, way: Way, frame: &b::fb_frame, payload: &[u8]) {
         let bits = 8 * (b::FB_FRAME_BYTES as usize + payload.len());
         self.frames[usize::from(u32::from(frame.kind) == b::FB_KIND_PULL)] += 1;

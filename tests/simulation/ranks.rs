@@ -1,7 +1,7 @@
 //! Whole groups with several ranks on a host: engine, shared memory and wire of every rank, in one thread.
 //!
-//! Checked: every collective ends, on every rank, with the right value; and nobody needs a rank that
-//! has its own answer: it may be away, waiting in the real MPI, say, until all others have theirs.
+//! Checked: every collective ends, on every rank, with the right value. Nobody needs a rank that has
+//! its own answer: it may be away, for example in the real MPI, until all others have theirs.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -42,7 +42,7 @@ pub struct Setting {
     pub fault: Fault,
 }
 
-/// Which host each rank is on: all hosts have at least one, in any order.
+/// The host of each rank: all hosts have at least one, in any order.
 fn layout(setting: &Setting, rng: &mut Rng) -> Layout {
     let mut names: Vec<String> = Vec::new();
     for host in 0..setting.hosts {
@@ -115,14 +115,14 @@ impl Collective {
         }
     }
 
-    /// What a rank brings, a function of all that names it.
+    /// A rank's contribution, a function of all that names it.
     fn brings(&self, seed: u64, number: usize, rank: usize) -> Vec<u8> {
         let bytes = self.image().map_or(self.bytes, |image| image.part(rank).len());
         let mut rng = Rng(seed ^ (number as u64) << 20 ^ (rank as u64) << 50);
         (0..bytes).map(|_| rng.next() as u8).collect()
     }
 
-    /// What the ranks get; of gathers, with the gaps as they are in `got`.
+    /// The ranks' results; of gathers, with the gaps as in `got`.
     fn answer(&self, seed: u64, number: usize, ranks: usize, got: &[u8]) -> Vec<u8> {
         match &self.pattern {
             Pattern::Broadcast(root) => self.brings(seed, number, *root),
@@ -147,9 +147,9 @@ impl Collective {
 /// A collective under way on a rank.
 struct Under {
     number: usize,
-    /// What the engine reads.
+    /// The engine's input.
     send: Vec<u8>,
-    /// What it writes, unless that is the same.
+    /// The engine's output, unless it is the same memory.
     recv: Vec<u8>,
     over: Outcome,
 }

@@ -14,7 +14,7 @@ use crate::lab::registry::Lab;
 
 /// How long an agent may take to start.
 const START: Duration = Duration::from_secs(60);
-/// And to end. What is left then ends with the lab.
+/// How long an agent may take to end. Later the lab's removal ends it.
 const END: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -60,7 +60,7 @@ impl Agents {
 impl Drop for Agents {
     fn drop(&mut self) {
         for agent in &mut self.0 {
-            // One that has ended already is not there to be told.
+            // An agent that has ended already gets no signal.
             if agent.try_wait().is_ok_and(|status| status.is_none())
                 && let Ok(id) = i32::try_from(agent.id())
             {

@@ -20,9 +20,9 @@ use crate::progress::Progress;
 
 /// Compare whole programs with and without foldback
 ///
-/// What counts is the time from the launcher's start to its end. The ranks run without privilege, and each host
-/// has an agent. One more run, without foldback, tells how much of the time passes in collectives, and so what they
-/// could gain at most. Another, with foldback, tells how many calls are folded.
+/// Measures the time from the launcher's start to its end. The ranks run without privilege, and each host has an
+/// agent. Another run, without foldback, tells how much of the time passes in collectives, and so the most that
+/// they could gain. Another, with foldback, tells the number of folded calls.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = names())]
     programs: Vec<String>,
 
-    /// A program of your own and its arguments, in place of those
+    /// A program of your own and its arguments, in place of --programs
     #[arg(trailing_var_arg = true, value_name = "PROGRAM", conflicts_with = "programs")]
     own: Vec<String>,
 }
@@ -63,7 +63,7 @@ pub struct Measured {
     pub samples: Vec<Sample>,
     pub times: Vec<(Of, Times)>,
     pub folded: Vec<(Of, Folded)>,
-    /// What failed, and is not run again.
+    /// Programs that failed, and are not run again.
     failed: Vec<Of>,
 }
 
@@ -99,7 +99,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The programs that are asked for and installed.
+/// The chosen programs that are installed.
 fn chosen(args: &Args) -> Result<Vec<Program>> {
     if let Some(program) = args.own.first() {
         return Ok(vec![Program::own(program, &args.own)]);
@@ -129,7 +129,7 @@ fn chosen(args: &Args) -> Result<Vec<Program>> {
     Ok(entries.into_iter().map(Program::of).collect())
 }
 
-/// Those that could be made ready, and whether all could.
+/// The programs that could be made ready, and whether all could.
 fn prepare(
     setting: &Setting,
     runner: &Runner<'_>,
@@ -150,7 +150,7 @@ fn prepare(
     Ok((ready, sound))
 }
 
-/// A line, and a file with all that was said.
+/// Writes a line, and a file with all the program's output.
 fn tell_failure(setting: &Setting, what: &str, name: &str, failure: &Failure) -> Result<()> {
     let file = format!("failed-{name}.txt");
     setting.write(&file, &failure.said)?;
@@ -159,7 +159,7 @@ fn tell_failure(setting: &Setting, what: &str, name: &str, failure: &Failure) ->
     Ok(())
 }
 
-/// A program that fails is not run again on as many hosts, all else is.
+/// The measurement of all programs. A program that fails is not run again on as many hosts.
 struct Measurement<'a> {
     setting: &'a Setting,
     runner: &'a Runner<'a>,

@@ -1,4 +1,4 @@
-//! Which whole programs `foldback bench apps` runs.
+//! The whole programs that `foldback bench apps` runs.
 
 use std::fs;
 use std::path::Path;
@@ -7,19 +7,19 @@ use anyhow::{Context, Result};
 
 use crate::lab::tool;
 
-/// A program as Debian has it, for Open MPI 4, and what it is given to do.
+/// A program as Debian has it, for Open MPI 4, and its work.
 pub struct Entry {
-    /// What `--programs` calls it.
+    /// Its name for `--programs`.
     pub name: &'static str,
     pub what: &'static str,
-    /// What it is made of: files, or programs of `$PATH`. They are $1, $2, … of both commands.
+    /// Files that it needs, or programs of `$PATH`. They are $1, $2, … of both commands.
     needs: &'static [&'static str],
-    /// What is written into a directory of its own: names and texts. @RANKS@ and @HALF@ stand for
-    /// how many ranks there are, and half as many.
+    /// Names and texts of files for a directory of its own. @RANKS@ and @HALF@ stand for the number
+    /// of ranks and for half of it.
     files: &'static [(&'static str, &'static str)],
     /// A command of the shell, run in that directory once, before the first job. It may be empty.
     prepare: &'static str,
-    /// One that each rank executes there.
+    /// The command that each rank executes there.
     command: &'static str,
     /// Jobs, one after the other, that are timed as one.
     pub jobs: u32,

@@ -1,4 +1,4 @@
-//! What `foldback bench apps` says.
+//! The report of `foldback bench apps`.
 
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Those that were measured both ways, by program, then hosts.
+    /// The programs that were measured both ways, by program, then hosts.
     pub fn all(programs: &[Program], measured: &'a Measured) -> Vec<Self> {
         let mut each: Vec<Of> = Vec::new();
         for sample in &measured.samples {

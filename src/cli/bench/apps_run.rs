@@ -1,4 +1,4 @@
-//! Running a whole program once, for its time or to see where that goes.
+//! Running a whole program once, for its time or for the shares of it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -26,23 +26,23 @@ const PREPARATION: &str = "300";
 /// The exit status of `lab run` and of timeout(1) then.
 const TIMED_OUT: u8 = 124;
 
-/// What is run.
+/// A program to run.
 pub struct Program {
     pub name: String,
     pub what: String,
     entry: Option<&'static Entry>,
-    /// Of one that has no entry.
+    /// The command of a program without an entry.
     words: Vec<String>,
 }
 
 impl Program {
-    /// One that is listed.
+    /// A program of the list.
     pub fn of(entry: &'static Entry) -> Self {
         let (name, what) = (entry.name.to_owned(), entry.what.to_owned());
         Self { name, what, entry: Some(entry), words: Vec::new() }
     }
 
-    /// The user's.
+    /// A program of the user's.
     pub fn own(program: &str, words: &[String]) -> Self {
         let name = Path::new(program).file_name().map_or_else(
             || program.to_owned(),
@@ -56,14 +56,14 @@ impl Program {
     }
 }
 
-/// What a run is for.
+/// The aim of a run.
 #[derive(Clone, Copy)]
 pub enum Aim {
-    /// How long the whole takes.
+    /// The time of the whole run.
     Time(Mode),
-    /// Where the time goes, without foldback.
+    /// The shares of the time, without foldback.
     Shares,
-    /// What is folded.
+    /// The folded calls.
     Folds,
 }
 
@@ -77,13 +77,13 @@ impl Aim {
     }
 }
 
-/// How something ended that may fail without ending the comparison.
+/// The end of a step that may fail without ending the comparison.
 pub enum Done<T> {
     Ok(T),
     Failed(Failure),
 }
 
-/// Why it did not succeed.
+/// Why a step did not succeed.
 pub struct Failure {
     pub why: String,
     /// All that it wrote.
@@ -100,7 +100,7 @@ impl Failure {
     }
 }
 
-/// What came of all jobs of a program.
+/// The results of all jobs of a program.
 #[derive(Default)]
 pub struct Run {
     pub seconds: f64,
@@ -121,7 +121,8 @@ pub struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    /// Copies what the ranks load to where every user can read it: the sources may be in root's home directory.
+    /// Copies the ranks' libraries to where every user can read them: the sources may be in root's home
+    /// directory.
     ///
     /// # Errors
     /// The library or a timer is not there, or cannot be copied.
@@ -149,7 +150,7 @@ impl<'a> Runner<'a> {
         self.directory.join(entry.name)
     }
 
-    /// Makes a program's directory, and in it what it needs.
+    /// Makes a program's directory, and the files that the program needs.
     ///
     /// # Errors
     /// A file cannot be written, or somebody interrupts it.
@@ -157,7 +158,7 @@ impl<'a> Runner<'a> {
         let Some(entry) = program.entry else { return Ok(Done::Ok(())) };
         let directory = self.directory_of(entry);
         make_public_dir(&directory)?;
-        // For whichever number of ranks: what is prepared is the same for all.
+        // The number of ranks does not matter here: the preparation is the same for all.
         entry.write(&directory, 2)?;
         let Some(words) = entry.preparation(&directory) else { return Ok(Done::Ok(())) };
         let mut command = Command::new("timeout");

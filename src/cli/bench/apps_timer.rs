@@ -1,8 +1,8 @@
-//! What `benchmarks/apps/timer.c` says: where a program's time goes.
+//! The line of `benchmarks/apps/timer.c`, which divides a program's time.
 
 use anyhow::{Context, Result, ensure};
 
-/// Of one job, or of several one after the other: seconds, means over ranks.
+/// The times of one job, or of several one after the other: seconds, means over ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Times {
     /// From the launcher's start to its end.
@@ -57,7 +57,7 @@ impl Times {
         (self.run - self.collectives - self.other).max(0.0)
     }
 
-    /// Before `MPI_Init` ends and after `MPI_Finalize` begins, the launcher's work with it.
+    /// Before `MPI_Init` ends and after `MPI_Finalize` begins, with the launcher's work.
     pub fn around(&self) -> f64 {
         self.whole - self.run
     }

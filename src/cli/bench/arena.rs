@@ -16,7 +16,7 @@ pub struct Arena {
     pub name: String,
     /// Bench programs must not be interrupted between a lab's making and its removal.
     supervisor: Supervisor,
-    /// Where a command's output goes.
+    /// The directory for commands' output.
     scratch: PathBuf,
 }
 
@@ -55,7 +55,7 @@ impl Arena {
         Ok((output, status))
     }
 
-    /// Likewise, but returns what it wrote to standard error as well, and not as it was if that is no text.
+    /// Does the same quietly: returns its standard error as well, and replaces bytes that are no text.
     ///
     /// # Errors
     /// It cannot be started, or a signal ended it.

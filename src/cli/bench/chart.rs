@@ -13,7 +13,7 @@ const SIZE: (u32, u32) = (800, 520);
 const FOOT: u32 = 20;
 /// Colours that there are for series.
 pub const HUES: usize = 5;
-/// Told apart also by those who see no red or no green (Okabe and Ito).
+/// Colours that people who see no red or no green can tell apart (Okabe and Ito).
 const COLOURS: [RGBColor; HUES] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -22,13 +22,13 @@ const COLOURS: [RGBColor; HUES] = [
     RGBColor(230, 159, 0),
 ];
 
-/// A dot, and from where to where it may as well be.
+/// A dot, and the range of its value.
 #[derive(Clone, Copy, Debug)]
 pub struct Dot {
     pub x: f64,
     pub y: f64,
     pub spread: Option<(f64, f64)>,
-    /// The real MPI's doing, whatever the series.
+    /// The call is left to the real MPI, whatever the series.
     pub left: bool,
 }
 
@@ -52,10 +52,10 @@ pub struct Series {
     pub dots: Vec<Dot>,
 }
 
-/// What a chart says besides its dots.
+/// The texts of a chart.
 pub struct Text<'a> {
     pub title: &'a str,
-    /// Where it was measured, and when.
+    /// The machine and the date of the measurement.
     pub note: &'a str,
     pub x: &'a str,
     pub y: &'a str,
@@ -69,7 +69,7 @@ pub struct Text<'a> {
 /// An SVG, or none if there are fewer than two places on the x axis.
 ///
 /// # Errors
-/// What plotters says.
+/// An error of plotters.
 pub fn draw<Y>(series: &[Series], text: &Text<'_>, y: Y) -> Result<Option<String>>
 where
     Y: AsRangedCoord<Value = f64>,
@@ -86,7 +86,7 @@ where
     Ok(Some(svg))
 }
 
-/// Where a logarithmic axis for the dots of these series begins and ends.
+/// The range of a logarithmic axis for the dots of these series.
 pub fn log_range(series: &[Series]) -> std::ops::Range<f64> {
     let ys = || series.iter().flat_map(|series| &series.dots).map(|dot| dot.y);
     let (low, high) = (ys().fold(f64::MAX, f64::min), ys().fold(f64::MIN, f64::max));
@@ -193,7 +193,7 @@ fn readable(value: f64) -> String {
     format!("{}", (value * scale).round() / scale)
 }
 
-/// Such as "64 KiB".
+/// For example "64 KiB".
 pub fn readable_bytes(bytes: f64) -> String {
     match bytes {
         b if b >= 1024.0 * 1024.0 => format!("{} MiB", b / 1024.0 / 1024.0),

@@ -1,4 +1,4 @@
-//! Which charts there are: latency, ratio and overlap over message size, cost over hosts.
+//! The charts: latency, ratio and overlap over message size, cost over hosts.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +64,7 @@ fn over_size<'a>(
     Text { title, note, x: "message size", y, base: 4.0, x_label: readable_bytes, legend }
 }
 
-/// What several rounds came to.
+/// The result of several rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Rounds {
     pub median: f64,
@@ -73,7 +73,7 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// The median and the range; not numbers if there are none.
+    /// The median and the range; NaN if there are no values.
     pub fn of(values: &[f64]) -> Self {
         let nothing = (f64::NAN, f64::NAN);
         Self {
@@ -136,7 +136,7 @@ pub fn latency(
     latency_of(&points, &format!("MPI_{}", capitalised(collective)), "microseconds", mpi, note)
 }
 
-/// Likewise of anything that takes time.
+/// An SVG of anything that takes time, in the same form.
 pub fn latency_of(
     points: &[Compared],
     title: &str,
@@ -152,7 +152,7 @@ pub fn latency_of(
     draw(&series, &text, log_range(&series).log_scale().base(2.0))
 }
 
-/// Likewise of the ratio, with its least and greatest.
+/// An SVG of the ratio, with its least and greatest value.
 pub fn ratio(points: &[&Point], collective: &str, mpi: &str, note: &str) -> Result<Option<String>> {
     let points: Vec<Compared> = points.iter().map(Compared::from).collect();
     ratio_of(&points, &format!("MPI_{}: {mpi} / foldback", capitalised(collective)), note)
@@ -182,7 +182,7 @@ pub fn ratio_of(points: &[Compared], title: &str, note: &str) -> Result<Option<S
     draw(&series, &over_size(title, note, y, SeriesLabelPosition::UpperRight), 0.0..most * 1.1)
 }
 
-/// Likewise of the overlap.
+/// An SVG of the overlap.
 pub fn overlap(
     points: &[&overlap::Point],
     collective: &str,
@@ -197,7 +197,7 @@ pub fn overlap(
     draw(&series, &text, 0.0..105.0)
 }
 
-/// An SVG of latency over the number of hosts, with what was fitted; or none if there are too few.
+/// An SVG of latency over the number of hosts, with the fitted curve; or none if there are too few.
 pub fn growth(
     growths: &[Growth<'_>],
     collective: &str,
@@ -206,7 +206,7 @@ pub fn growth(
 ) -> Result<Option<String>> {
     let mine: Vec<_> =
         growths.iter().filter(|g| g.collective == collective && g.mpi == mpi).collect();
-    // The smallest, the largest, and what lies evenly between.
+    // The smallest, the largest, and sizes evenly between.
     let chosen: Vec<_> = match mine.len() {
         n if n <= MOST_SIZES => mine,
         n => (0..MOST_SIZES).map(|i| mine[i * (n - 1) / (MOST_SIZES - 1)]).collect(),

@@ -14,7 +14,7 @@ use super::{charts, growth, latency, overlap, report};
 use crate::lab::launch::Mpi;
 use crate::output::{print, tell};
 
-/// Largest message: what the programs and MPI count fits an int by far, memory does not.
+/// Largest message: the programs' and MPI's counts fit an int by far, memory does not.
 const MOST_BYTES: u64 = 16 << 20;
 
 /// Options of this comparison alone.
@@ -34,18 +34,18 @@ pub struct Args {
     /// Message sizes in bytes, up to 16 MiB, multiples of 4 (of 8 with --type double) [default:
     /// some from 4 to 65536]
     ///
-    /// As the OSU micro-benchmarks count: the vector of reductions (of both Reduce_scatters the
-    /// whole) and broadcasts; what a rank sends in Allgather and Gather, gets in Scatter, and
-    /// sends to each in Alltoall.
+    /// Counted as in the OSU micro-benchmarks. Reductions and broadcasts: the vector, in both
+    /// Reduce_scatters the whole one. Allgather and Gather: the part that a rank sends. Scatter:
+    /// the part that a rank gets. Alltoall: the part that a rank sends to each.
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',',
           value_parser = clap::value_parser!(u64).range(4..=MOST_BYTES))]
     sizes: Vec<u64>,
 
-    /// What messages are made of
+    /// Type of the elements of messages
     #[arg(long = "type", value_enum, default_value = "int32", conflicts_with = "overlap")]
     element: Element,
 
-    /// Fold messages of any size that can be folded, to find where it stops paying
+    /// Fold messages of any size that can be folded, to find the size from which folding is slower
     #[arg(long)]
     lift: bool,
 
@@ -168,7 +168,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns what can be said in short.
+/// Returns the conclusion in short.
 fn write_latency(args: &Args, samples: &Samples, machine: &[String]) -> Result<Option<String>> {
     let setting = &args.setting;
     let points = latency::points(samples);

@@ -1,4 +1,4 @@
-//! `foldback bench floor`: what no fold over this fabric can be faster than.
+//! `foldback bench floor`: the time below which no fold over this fabric can be.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::lab::launch::Mpi;
 use crate::output::{print, tell};
 use crate::progress::Progress;
 
-/// Measure what no fold can be faster than: a frame to a peer's hook and back
+/// Measure the least time of any fold: a frame to a peer's hook and back
 ///
 /// Between two hosts of the same lab, with the same waiting as in a folded call, beside a 4-byte
 /// Allreduce with and without foldback, in turns.
@@ -37,7 +37,7 @@ pub struct Args {
     programs: Option<PathBuf>,
 }
 
-/// What is measured without MPI, and what to call it.
+/// Measurements without MPI, and their descriptions.
 const WAYS: [(&str, &str); 3] = [
     ("send", "a frame to the peer's hook, dropped there: the system call that sends it"),
     ("hook", "a frame to the peer's hook, sent back from there, until it is in memory"),

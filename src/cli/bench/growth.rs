@@ -72,7 +72,7 @@ pub fn growths(points: &[Point]) -> Vec<Growth<'_>> {
 }
 
 impl Growth<'_> {
-    /// What it costs without and with foldback, by hosts.
+    /// The cost without and with foldback, by hosts.
     pub fn costs(&self, cost: fn(&Way) -> f64) -> [BTreeMap<u64, f64>; 2] {
         let of = |way: fn(&Point) -> &Way| {
             self.points.iter().map(|point| (point.hosts, cost(way(point)))).collect()
@@ -81,7 +81,7 @@ impl Growth<'_> {
     }
 }
 
-/// What grows: its name, its unit, where it is.
+/// A cost that grows: its name, its unit, its place.
 type Cost = (&'static str, &'static str, fn(&Way) -> f64);
 const COSTS: [Cost; 2] = [("latency", "us", |way| way.mean), ("cpu", "us", |way| way.cpu)];
 

@@ -1,4 +1,4 @@
-//! What the latency program's numbers come to.
+//! The results of the latency program.
 
 use super::mode::Mode;
 use super::samples::{Samples, Subject, median};
@@ -23,7 +23,7 @@ pub const COLLECTIVES: &[&str] = &[
 pub const REDUCTIONS: &[&str] =
     &["allreduce", "reduce", "reduce_scatter", "reduce_scatter_block", "scan", "exscan"];
 
-/// What it prints; explained in `benchmarks/latency.c`.
+/// The columns that it prints; explained in `benchmarks/latency.c`.
 pub const COLUMNS: &[&str] =
     &["min_us", "median_us", "p99_us", "mean_us", "cpu_us", "frames", "wire_bytes"];
 const MIN: usize = 0;
@@ -61,7 +61,7 @@ pub struct Point {
 /// One way: medians over rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Way {
-    /// What the OSU micro-benchmarks print, in microseconds: the mean over calls and ranks.
+    /// The mean over calls and ranks in microseconds, as the OSU micro-benchmarks print it.
     pub mean: f64,
     /// The least and the greatest of the rounds.
     pub spread: (f64, f64),

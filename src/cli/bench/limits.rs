@@ -1,5 +1,5 @@
-//! Up to which size foldback is not slower: what the limits (`MAX_BYTES` in `src/config/mod.rs`) are
-//! chosen by.
+//! The sizes up to which foldback is not slower. The limits (`MAX_BYTES` in `src/config/mod.rs`)
+//! follow them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -7,10 +7,10 @@ use std::fmt::Write;
 use super::latency::Point;
 use super::samples::largest_buffer;
 
-/// Where foldback stops paying, for one collective and number of hosts.
+/// The size from which foldback is slower, for one collective and number of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
-    /// It does not even at the smallest size.
+    /// It is slower even at the smallest size.
     Never,
     /// Up to this size, and not at the next that was measured.
     To(u64),

@@ -1,4 +1,4 @@
-//! Where it was measured: without that, numbers mean nothing.
+//! The machine of a measurement: without it, numbers mean nothing.
 
 use std::fs;
 
@@ -37,7 +37,7 @@ pub fn note() -> String {
     format!("lab on one machine: {} CPUs ({}), Linux {kernel}", cpus(), cpu_model())
 }
 
-/// Such as 2026-11-24, UTC.
+/// For example 2026-11-24, UTC.
 pub fn today() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()
 }
@@ -57,7 +57,7 @@ fn cpu_model() -> String {
         .map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, model)| model.to_owned())
 }
 
-/// Such as "24 GiB".
+/// For example "24 GiB".
 fn memory() -> String {
     let text = read("/proc/meminfo");
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));

@@ -11,7 +11,7 @@ use super::mode::Mode;
 use super::setting::Setting;
 use crate::lab::launch::Mpi;
 
-/// What is alike in all runs.
+/// The common part of all runs.
 pub struct Bench<'a> {
     arena: &'a Arena,
     ranks_per_host: u64,
@@ -28,13 +28,13 @@ pub struct Job<'a> {
     pub arguments: &'a [String],
     pub hosts: u64,
     pub mode: Mode,
-    /// What `FOLDBACK_QUANTIZE` is; `None`: as the environment has it.
+    /// The value of `FOLDBACK_QUANTIZE`; `None`: as the environment has it.
     pub quantize: Option<&'a str>,
 }
 
-/// What came of one.
+/// The result of one run.
 pub struct Run {
-    /// What the program printed.
+    /// The program's output.
     pub output: String,
     pub folded: Folded,
 }
@@ -48,7 +48,7 @@ impl<'a> Bench<'a> {
     /// `lab run` on the lab's first hosts; the program is still to be given.
     ///
     /// # Errors
-    /// This executable is not to be found.
+    /// This executable is not found.
     pub fn command(&self, mpi: Mpi, hosts: u64, mode: Mode) -> Result<Command> {
         let own = std::env::current_exe().context("cannot find this executable")?;
         let mut command = Command::new(own);
@@ -74,7 +74,7 @@ impl<'a> Bench<'a> {
             .args(job.arguments)
             .env("FOLDBACK_STATS", &stats)
             .env("FOLDBACK_REPORT", "off")
-            // What is measured is calls on a group, not how they come to it.
+            // The program measures calls on a group, not the setup of groups.
             .env("FOLDBACK_SETUP_CALLS", "0")
             .envs(job.quantize.map(|quantize| ("FOLDBACK_QUANTIZE", quantize)));
         if self.lift {
@@ -94,13 +94,13 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// From the statistics of a job: how many calls were folded, and why the others were not.
+/// The numbers of folded calls in the statistics of a job, and why the others were not folded.
 #[derive(Default)]
 pub struct Folded {
     /// By collective, as the programs name them: allreduce, iallreduce.
     by_collective: BTreeMap<String, u64>,
     by_reason: BTreeMap<String, u64>,
-    /// What the router chose, by collective and greatest bytes of the class: whether that was a fold.
+    /// The router's choices, by collective and greatest bytes of the class: whether it chose a fold.
     routes: BTreeMap<(String, u64), bool>,
     /// Folded calls that were quantized, over all ranks.
     pub quantized: u64,
@@ -148,13 +148,13 @@ impl Folded {
         self.by_collective.values().sum()
     }
 
-    /// What share of all calls they are; `None`: there was no call.
+    /// Their share of all calls; `None`: there was no call.
     pub fn percent(&self) -> Option<f64> {
         let all = self.calls() + self.by_reason.values().sum::<u64>();
         (all > 0).then(|| 100.0 * self.calls() as f64 / all as f64)
     }
 
-    /// Those of one collective.
+    /// Folded calls of one collective.
     pub fn calls_of(&self, collective: &str) -> u64 {
         self.by_collective.get(collective).copied().unwrap_or(0)
     }

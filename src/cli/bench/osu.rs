@@ -20,8 +20,8 @@ use crate::output::{print, tell};
 
 /// Compare OSU micro-benchmarks with and without foldback
 ///
-/// Runs those programs of the OSU micro-benchmarks that are below --osu-dir, built for --mpi, and
-/// compares what they print. All runs are in one lab, in changing order.
+/// Runs all programs of the OSU micro-benchmarks that are below --osu-dir, built for --mpi, and
+/// compares their results. All runs are in one lab, in changing order.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -48,11 +48,11 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 200)]
     warmup: u64,
 
-    /// Element of reductions (-T); none: what the programs take, which is no integer that folds
+    /// Element of reductions (-T); none: the programs' default, which is no integer that folds
     #[arg(long = "type", value_name = "TYPE", default_value = "mpi_int")]
     element: String,
 
-    /// Let the programs check what they get (-c)
+    /// Let the programs check their results (-c)
     #[arg(long, short = 'c')]
     check: bool,
 

@@ -1,4 +1,4 @@
-//! Tables of what the OSU micro-benchmarks measured.
+//! Tables of the measurements of the OSU micro-benchmarks.
 
 use std::fmt::Write;
 

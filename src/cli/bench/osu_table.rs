@@ -1,14 +1,14 @@
-//! What the OSU micro-benchmarks print.
+//! The output of the OSU micro-benchmarks.
 
 use anyhow::{Result, bail, ensure};
 
-/// A table of sizes and what was measured.
+/// A table of sizes and measured values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// Of the values, such as "us".
+    /// The unit of the values, for example "us".
     pub unit: String,
-    /// Bytes, and the first value beside them: of the latency programs the mean over calls and
-    /// ranks, of those of overlap the whole time. Programs without sizes (Barrier): 0 bytes.
+    /// Bytes, and the first value beside them. Latency programs give the mean over calls and ranks;
+    /// overlap programs give the whole time. Programs without sizes (Barrier): 0 bytes.
     pub rows: Vec<(u64, f64)>,
 }
 
@@ -22,7 +22,7 @@ pub struct Table {
 /// ```
 ///
 /// # Errors
-/// No table, a value of something else than time, or an answer that the program found wrong.
+/// No table, a value that is not a time, or an answer that the program found wrong.
 pub fn parse(output: &str) -> Result<Table> {
     let mut heading: Option<Heading> = None;
     let mut rows = Vec::new();
@@ -75,7 +75,7 @@ impl Heading {
     }
 }
 
-/// Which collective a program calls, as the statistics name it: "iallreduce" of "osu_iallreduce".
+/// The collective of a program, as the statistics name it: "iallreduce" of "osu_iallreduce".
 pub fn collective(program: &str) -> String {
     let name = program.strip_prefix("osu_").unwrap_or(program);
     name.strip_suffix("_persistent").unwrap_or(name).to_owned()

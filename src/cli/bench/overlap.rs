@@ -1,4 +1,4 @@
-//! What the overlap program's numbers come to.
+//! The results of the overlap program.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ pub const COLLECTIVES: &[&str] = &[
     "ialltoall",
 ];
 
-/// What it prints; explained in `benchmarks/overlap.c`.
+/// The columns that it prints; explained in `benchmarks/overlap.c`.
 pub const COLUMNS: &[&str] = &[
     "pure_us",
     "compute_us",
@@ -53,7 +53,7 @@ pub struct Point {
     pub foldback: Measured,
 }
 
-/// What one way measured, as medians over rounds.
+/// The medians of one way over rounds.
 #[derive(Debug)]
 pub struct Measured {
     /// Microseconds of the pure collective.

@@ -28,7 +28,7 @@ const ECHO_PORT: u16 = 17803;
 /// As long as the payload of a folded Allreduce of 4 bytes.
 pub const PAYLOAD: usize = size_of::<fb_frame>() + 4;
 
-/// After so long without an answer a frame is lost, which on these links none is.
+/// A frame without an answer for so long is lost, which on these links none is.
 pub const LOST: Duration = Duration::from_secs(10);
 
 /// Microseconds of each frame, in the order sent.
@@ -109,8 +109,8 @@ impl Last {
     }
 }
 
-/// Waits as `src/wait.rs` does – polls, then offers the CPU, and polls the longer the more often
-/// that sufficed – but has no MPI to drive meanwhile.
+/// Waits as `src/wait.rs` does, but has no MPI to drive meanwhile. It polls, then offers the CPU,
+/// and polls the longer the more often that sufficed.
 pub struct Waiter {
     spins: u32,
 }
@@ -125,7 +125,7 @@ impl Waiter {
     /// Until `done`, or the frame is lost.
     ///
     /// # Errors
-    /// It is lost, or what `done` says.
+    /// It is lost, or `done` fails.
     pub fn until(&mut self, done: impl FnMut() -> Result<bool>) -> Result<()> {
         self.until_by(done, || {
             std::thread::yield_now();
@@ -136,7 +136,7 @@ impl Waiter {
     /// The same, doing something else in place of yielding.
     ///
     /// # Errors
-    /// As above, or what `otherwise` says.
+    /// As above, or `otherwise` fails.
     pub fn until_by(
         &mut self,
         mut done: impl FnMut() -> Result<bool>,

@@ -1,4 +1,4 @@
-//! `foldback bench quantize`: long sums of floating point, quantized in each way, beside those of the MPIs.
+//! `foldback bench quantize`: long sums of floating point, quantized in each way, beside the MPIs' own.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,14 +20,14 @@ use crate::progress::Progress;
 
 /// Compare an Allreduce of floats, quantized in several ways, with the MPIs' own
 ///
-/// Time, bytes on the wire, and how far sums are from the exact ones. With more than one MPI also the time to that of
-/// the fastest in each round.
+/// Measures time, bytes on the wire, and how far sums are from the exact ones. With more than one MPI, also compares
+/// the time with the fastest one's in each round.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     setting: Setting,
 
-    /// What FOLDBACK_QUANTIZE is, once for each way [default: off, fixed32, int16, int8]
+    /// Values of FOLDBACK_QUANTIZE, one for each way [default: off, fixed32, int16, int8]
     #[arg(long = "mode", value_name = "MODE")]
     modes: Vec<String>,
 
@@ -37,7 +37,7 @@ pub struct Args {
           value_parser = clap::value_parser!(u64).range(8..=64 << 20))]
     sizes: Vec<u64>,
 
-    /// What messages are made of
+    /// Type of the elements of messages
     #[arg(long = "type", value_enum, value_name = "TYPE", default_value = "float")]
     element: Element,
 
@@ -51,7 +51,7 @@ pub struct Args {
     programs: Option<PathBuf>,
 }
 
-/// What messages are made of.
+/// Type of the elements of messages.
 #[derive(Clone, Copy, ValueEnum)]
 enum Element {
     /// 4 bytes
@@ -60,7 +60,7 @@ enum Element {
     Double,
 }
 
-/// The ways that are compared unless others are named.
+/// The ways to compare unless others are named.
 const MODES: [&str; 4] = ["off", "fixed32", "int16", "int8"];
 
 /// Mean and greatest error, by mode (`None`: the MPI), hosts and bytes.
@@ -108,7 +108,7 @@ impl Args {
         }
     }
 
-    /// What both programs are told.
+    /// The arguments of both programs.
     fn what(&self) -> Vec<String> {
         let sizes: Vec<_> = self.sizes.iter().map(u64::to_string).collect();
         ["--type", self.element_name(), "--sizes", &sizes.join(",")].map(str::to_owned).to_vec()
@@ -119,7 +119,7 @@ impl Args {
         std::iter::once(None).chain((0..self.modes.len()).map(Some))
     }
 
-    /// The runs of a round: each MPI by itself, and with foldback in each mode, forth and back.
+    /// The runs of a round: each MPI alone, and with foldback in each mode, forth and back.
     fn order(&self, round: u64) -> Vec<(Mpi, Option<usize>)> {
         let both = |&mpi| self.ways().map(move |way| (mpi, way));
         let mut runs: Vec<_> = self.setting.mpi.iter().flat_map(both).collect();
@@ -164,7 +164,7 @@ fn measure_all(args: &Args) -> Result<(Vec<Samples>, Errors)> {
     Ok((samples(args, &bench, &progress)?, errors))
 }
 
-/// They are the same in every round, and by integers on every MPI.
+/// The errors, which are the same in every round, and by integers on every MPI.
 fn errors(args: &Args, bench: &Bench<'_>, progress: &Progress) -> Result<Errors> {
     let mut errors = Errors::new();
     let (mpi, arguments) = (args.setting.mpi[0], args.what());
@@ -183,7 +183,7 @@ fn errors(args: &Args, bench: &Bench<'_>, progress: &Progress) -> Result<Errors>
     Ok(errors)
 }
 
-/// Those of the MPIs by themselves are for each mode to be compared with.
+/// Samples of each mode. Samples of the MPIs alone are added to all modes, for comparison.
 fn samples(args: &Args, bench: &Bench<'_>, progress: &Progress) -> Result<Vec<Samples>> {
     let setting = &args.setting;
     let mut samples: Vec<_> = args.modes.iter().map(|_| Samples::new(COLUMNS)).collect();

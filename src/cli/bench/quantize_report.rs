@@ -1,4 +1,4 @@
-//! What `foldback bench quantize` says.
+//! The report of `foldback bench quantize`.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use super::samples::microseconds;
 
 /// One way to quantize, at one size and number of hosts, on one MPI.
 pub struct Row {
-    /// What `FOLDBACK_QUANTIZE` was.
+    /// The value of `FOLDBACK_QUANTIZE`.
     pub mode: String,
     pub point: Point,
     /// Mean and greatest distance from the exact sums of numbers up to 1, with foldback and without.
@@ -20,7 +20,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Time to that of the fastest MPI.
+    /// Time divided by the fastest MPI's time.
     fn to_fastest(&self) -> f64 {
         1.0 / self.point.fastest_ratio
     }
@@ -30,7 +30,7 @@ impl Row {
     }
 }
 
-/// What there is of a kind, in the order in which it comes first.
+/// The distinct values, in the order of their first appearance.
 fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut known = Vec::new();
     for one in all {

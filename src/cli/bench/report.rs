@@ -143,8 +143,8 @@ fn costs(text: &mut String, points: &[&Point], mpi: &str) {
     text.push('\n');
 }
 
-/// Two sentences that can be quoted, of the first collective on the first MPI and the most hosts: what
-/// the smallest message gains, and which the real MPI carries; none if foldback does not gain there.
+/// Two sentences to quote, of the first collective on the first MPI and the most hosts: the smallest
+/// message's gain, and the sizes left to MPI. None without a gain.
 pub fn conclusion(points: &[Point]) -> Option<String> {
     let first = points.first()?;
     let same = |p: &&Point| p.name == first.name && p.collective == first.collective;

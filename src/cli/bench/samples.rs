@@ -9,18 +9,18 @@ use super::measure::Folded;
 use super::mode::Mode;
 use crate::lab::launch::Mpi;
 
-/// The columns that every program prints first. `calls` is what each rank called in all, untimed
+/// The columns that every program prints first. `calls` counts each rank's calls in all, untimed
 /// ones as well.
 const FIRST: &str = "collective,bytes,ranks,iterations,calls";
 
-/// What was measured: one line for each run, collective and size.
+/// The measured values: one line for each run, collective and size.
 pub struct Samples {
     /// The columns behind the first ones.
     columns: &'static [&'static str],
     lines: Vec<Sample>,
 }
 
-/// Which run a line comes from.
+/// The run that a line comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Of {
     pub round: u64,
@@ -141,8 +141,8 @@ impl Samples {
     }
 }
 
-/// By what the router chose. Where it was not asked, limits leave the larger sizes to MPI; so as many calls
-/// as were folded are those of the smallest.
+/// Marks the folded sizes by the router's choice. Without a choice, limits leave the larger sizes to MPI,
+/// so the folded calls are the calls of the smallest sizes.
 fn mark_folded(lines: &mut [Sample], folded: &Folded) {
     let mut order: Vec<&mut Sample> = lines.iter_mut().collect();
     order.sort_by_key(|line| line.bytes);
@@ -215,8 +215,8 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     Some((values[lower] + values[upper]) / 2.0)
 }
 
-/// A message of the program as `FOLDBACK_MAX_BYTES` counts it: what everyone gets of it, which in
-/// gathers is everyone's part, and so it is in scans and Alltoall, which are made of gathers.
+/// The size of a message as `FOLDBACK_MAX_BYTES` counts it: the bytes that each rank gets. In
+/// gathers a rank gets the parts of all. Scans and Alltoall are made of gathers.
 pub fn largest_buffer(collective: &str, bytes: u64, ranks: u64) -> u64 {
     match collective {
         "allgather" | "allgatherv" | "gather" | "scatter" | "scan" | "exscan" => bytes * ranks,

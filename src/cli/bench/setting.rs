@@ -1,4 +1,4 @@
-//! What all comparisons are told: MPIs, hosts, links, rounds.
+//! The options of all comparisons: MPIs, hosts, links, rounds.
 
 use std::path::{Path, PathBuf};
 
@@ -52,7 +52,7 @@ pub struct Setting {
           value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: u64,
 
-    /// Where the results go
+    /// Directory of the results
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     pub out: PathBuf,
 }
@@ -69,7 +69,7 @@ impl Setting {
     }
 
     /// The runs of a round: each MPI with and without, in one order and then in the other, so that
-    /// what drifts meanwhile hits all of them.
+    /// a drift hits all of them.
     pub fn order(&self, round: u64) -> Vec<(Mpi, Mode)> {
         let both = |&mpi| [(mpi, Mode::Mpi), (mpi, Mode::Foldback)];
         let mut runs: Vec<_> = self.mpi.iter().flat_map(both).collect();
@@ -79,7 +79,7 @@ impl Setting {
         runs
     }
 
-    /// How many they are.
+    /// The number of runs of a round.
     pub fn runs(&self) -> u64 {
         2 * self.mpi.len() as u64
     }
@@ -95,7 +95,7 @@ impl Setting {
         format!("round {}/{}", round + 1, self.repeats)
     }
 
-    /// Where it is measured and how, one fact a line.
+    /// The machine and the setting of the measurement, one fact a line.
     pub fn describe(&self) -> Vec<String> {
         let mut lines = machine::describe(&self.mpi);
         let ranks = match self.ranks_per_host {
@@ -112,7 +112,7 @@ impl Setting {
         lines
     }
 
-    /// Likewise in one line, with the date.
+    /// The machine and the rounds in one line, with the date.
     pub fn note(&self) -> String {
         let rounds = self.repeats;
         format!("{}; {rounds} rounds; {}", machine::note(), machine::today())
@@ -130,7 +130,7 @@ impl Setting {
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// A chart's file name: with more than one MPI, that of the MPI is in it.
+    /// A chart's file name: with more than one MPI, the MPI's name is in it.
     pub fn chart_name(&self, subject: &str, mpi: &str) -> String {
         if self.mpi.len() > 1 { format!("{subject}-{mpi}.svg") } else { format!("{subject}.svg") }
     }

@@ -1,4 +1,4 @@
-//! `foldback bench types`: an Allreduce of each type and op, beside that of MPI_SUM of int32_t.
+//! `foldback bench types`: an Allreduce of each type and op, beside MPI_SUM of int32_t.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::output::{print, tell};
 
 /// Compare an Allreduce of each type and op with and without foldback
 ///
-/// And with that of int32 sums of the same round: what a type or an op costs beyond the frames.
+/// Also compares int32 sums of the same round: the cost of a type or an op beyond the frames.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -49,7 +49,7 @@ const fn kind(element: &'static str, op: &'static str, bytes: u64) -> Kind {
     Kind { element, op, bytes }
 }
 
-/// One of each way of folding, at least. The first is what the others are compared with.
+/// Kinds for each way of folding, at least one. The first one is the base of the comparison.
 const KINDS: &[Kind] = &[
     kind("int32", "sum", 4),
     kind("int32", "prod", 4),
@@ -70,7 +70,7 @@ const KINDS: &[Kind] = &[
 struct Row {
     kind: &'static Kind,
     point: Point,
-    /// Median of the rounds' ratios of foldback's mean to that of the first kind.
+    /// Median of the rounds' ratios of foldback's mean to the first kind's.
     beside_first: Option<f64>,
 }
 

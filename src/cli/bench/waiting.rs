@@ -30,8 +30,8 @@ use crate::progress::Progress;
 
 /// Measure what it costs to wait for a frame awake, and asleep
 ///
-/// Pairs of threads, each thread on a host of its own in a lab of two, send a frame to and fro. Who waits
-/// offers the CPU to others in between looks into memory, as folded calls do, or sleeps in a socket.
+/// Pairs of threads, each thread on a host of its own in a lab of two, send a frame to and fro. A waiting
+/// thread looks into memory and yields in between, as folded calls do, or sleeps in a socket.
 #[derive(clap::Args)]
 pub struct Args {
     /// Threads for each CPU
@@ -49,7 +49,7 @@ pub struct Args {
           value_parser = clap::value_parser!(u64).range(1..))]
     repeats: u64,
 
-    /// Where the results go
+    /// Directory of the results
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     out: PathBuf,
 }
@@ -77,7 +77,7 @@ const WAYS: [(Way, &str, &str); 3] = [
     (Way::Asleep, "asleep", "sleeps"),
 ];
 
-/// What rounds took: microseconds of a frame to and fro, and of CPUs for it.
+/// The times of rounds: microseconds of a frame to and fro, and of CPUs for it.
 #[derive(Default)]
 struct Took {
     time: Vec<f64>,
@@ -205,12 +205,12 @@ fn connected(host: usize, pair: usize) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Calls before those that are timed.
+/// Calls before the timed ones.
 fn untimed(iterations: u64) -> u64 {
     iterations / 10 + 1
 }
 
-/// Where the programs write the numbers of frames.
+/// The memory into which the programs write the numbers of frames.
 struct Ends(memmap2::MmapMut);
 
 impl Ends {

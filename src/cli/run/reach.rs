@@ -1,4 +1,4 @@
-//! Programs into which the dynamic linker does not load what is preloaded: that can be seen beforehand.
+//! Programs into which the dynamic linker loads no preloaded library: that can be seen beforehand.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

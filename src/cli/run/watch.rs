@@ -66,7 +66,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let Some(launcher) = Identity::of(args.launcher) else { return Ok(ExitCode::SUCCESS) };
-    // Its own name, which the system has for what is mapped, and not a link's.
+    // Its canonical name, which the system has for mapped files, and not a link's.
     let library = library::find()?.canonicalize().context("cannot find the library")?;
     let library = library.file_name().unwrap_or_default().to_string_lossy();
     let (start, mut looked, mut looks) = (Instant::now(), Instant::now(), 0);
@@ -147,7 +147,7 @@ fn rank(pid: i32, library: &str) -> Option<Rank> {
     Some(Rank { pid, mpi, folds })
 }
 
-/// The MPI in a list of what a process has mapped, and whether the library is there, too.
+/// The MPI in a list of a process's mapped files, and whether the library is there, too.
 fn loaded(maps: &str, library: &str) -> Option<(String, bool)> {
     let names = || maps.lines().filter_map(|line| line.rsplit_once('/')).map(|(_, name)| name);
     let mpi = names().find(|name| MPI.iter().any(|mpi| name.starts_with(mpi)))?;

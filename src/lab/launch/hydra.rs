@@ -20,24 +20,24 @@ use crate::lab::registry::Lab;
 /// library keeps UCX going in the barrier of older ones, and leaves everything before `MPI_Finalize` alone.
 const FINALIZE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/mpich_finalize.so"));
 
-/// What MPICH reads from the environment.
+/// Settings that MPICH reads from the environment.
 const MPICH: &[(&str, &str)] = &[
-    // UCX finds out by itself that hosts share the kernel, and would use shared memory.
+    // UCX would find that hosts share the kernel, and would use shared memory.
     ("UCX_TLS", "tcp,self"),
     ("UCX_NET_DEVICES", "eth0"),
 ];
 
-/// What MPICH 5 reads besides.
+/// Settings that MPICH 5 reads besides.
 const MPICH_5: &[(&str, &str)] = &[
     // It is built with two.
     ("MPIR_CVAR_CH4_NETMOD", "ucx"),
-    // Its collectives in a host's shared memory wait without yielding: 8 ms a call as soon as there
-    // are more ranks than CPUs, 0.06 ms if they are made of messages, which yield. With one rank on
-    // a host it makes no difference.
+    // Its collectives in a host's shared memory wait without yielding. As soon as there are more
+    // ranks than CPUs they take 8 ms a call. Made of messages, which yield, they take 0.06 ms. With
+    // one rank on a host it makes no difference.
     ("MPIR_CVAR_DEVICE_COLLECTIVES", "none"),
 ];
 
-/// What Intel MPI reads.
+/// Settings that Intel MPI reads.
 const INTEL: &[(&str, &str)] = &[
     // Shared memory inside a host, TCP between hosts.
     ("I_MPI_FABRICS", "shm:ofi"),
@@ -45,8 +45,8 @@ const INTEL: &[(&str, &str)] = &[
     ("FI_TCP_IFACE", "eth0"),
     // One proxy for each host: each would bind its ranks to CPU 0 upward.
     ("I_MPI_PIN", "0"),
-    // Ranks that wait do not spin: 8 ms a call otherwise as soon as there are more ranks than CPUs,
-    // 0.05 ms so. It costs nothing where each has its own.
+    // Ranks that wait do not spin. With more ranks than CPUs a call takes 0.05 ms so, and 8 ms
+    // otherwise. With a CPU for each rank it costs nothing.
     ("I_MPI_WAIT_MODE", "1"),
 ];
 

@@ -1,4 +1,4 @@
-//! Finding the launcher of an MPI, and which version it is of.
+//! Finding the launcher of an MPI, and its version.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -12,13 +12,13 @@ use crate::lab::tool;
 #[derive(Debug)]
 pub struct Launcher {
     pub path: PathBuf,
-    /// Such as 4.1.4.
+    /// For example 4.1.4.
     pub version: String,
-    /// Where the MPI is, if `make setup-mpis` installed it.
+    /// The MPI's directory, if `make setup-mpis` installed it.
     pub prefix: Option<PathBuf>,
 }
 
-/// Whose launcher it is.
+/// The maker of a launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Make {
     OpenMpi,
@@ -29,11 +29,11 @@ enum Make {
 /// How to find an MPI.
 struct Wanted {
     make: Make,
-    /// What its version begins with.
+    /// The beginning of its version.
     version: &'static str,
     /// Names that its launcher may have in a directory of `$PATH`.
     programs: &'static [&'static str],
-    /// What to do if there is none.
+    /// The advice if there is none.
     advice: &'static str,
 }
 
@@ -53,8 +53,8 @@ fn wanted(mpi: Mpi) -> Wanted {
     Wanted { make, version, programs, advice }
 }
 
-/// Finds the launcher: where `make setup-mpis` puts it, else in `$PATH`. What is named like it may
-/// be another MPI's, or of another version, so it is asked.
+/// Finds the launcher: where `make setup-mpis` puts it, else in `$PATH`. A launcher of this name
+/// may belong to another MPI or version, so it is asked.
 pub fn find(mpi: Mpi) -> Result<Launcher> {
     let wanted = wanted(mpi);
     let installed = prefix(mpi).map(|prefix| (prefix.join("bin/mpiexec"), Some(prefix)));

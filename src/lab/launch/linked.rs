@@ -1,5 +1,5 @@
-//! Which MPI a program is linked with. Under the launcher of another family each rank would be a job of its
-//! own, and the run a success that is none.
+//! The MPI that a program is linked with. Under the launcher of another family each rank would be a job of
+//! its own, and the run would seem to succeed.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,8 @@ use crate::lab::tool;
 /// It needs another `--mpi`.
 pub fn check(mpi: Mpi, program: &OsStr, launch: &Launch) -> Result<()> {
     let Some(path) = locate(program) else { return Ok(()) };
-    // What the dynamic linker would do for the ranks; it fails for what is no dynamic program.
+    // `ldd` shows the work of the dynamic linker for the ranks. It fails for a program that is not
+    // dynamic.
     let listed = Command::new("ldd")
         .arg(&path)
         .envs(launch.env.iter().map(|(name, value)| (name, value)))
@@ -42,8 +43,8 @@ fn locate(program: &OsStr) -> Option<PathBuf> {
     if path.components().count() > 1 { Some(path.to_owned()) } else { tool::find(path.to_str()?) }
 }
 
-/// The MPI's library in a line of ldd's, and those whose launchers start its programs. Those of one family
-/// start each other's.
+/// The MPI's library in a line of ldd's, and the MPIs whose launchers start its programs. Launchers of one
+/// family start each other's.
 fn needed(line: &str) -> Option<(&str, &'static [Mpi])> {
     const HYDRA: &[Mpi] = &[Mpi::Mpich4, Mpi::Mpich5, Mpi::Mpich5Abi, Mpi::Intel];
     const STANDARD: &[Mpi] = &[Mpi::Mpich5Abi, Mpi::Mpich5, Mpi::Mpich4];

@@ -41,7 +41,7 @@ pub enum Mpi {
     Intel,
 }
 
-/// What to launch, on which hosts.
+/// A program to launch, and its hosts.
 pub struct Job<'a> {
     pub lab: &'a Lab,
     /// The first so many hosts of the lab.
@@ -49,9 +49,9 @@ pub struct Job<'a> {
     pub ranks_per_host: usize,
     /// The ranks run as another user.
     pub other_user: bool,
-    /// Where the launcher keeps its temporary files, so that none outlive the run.
+    /// The directory for the launcher's temporary files, so that none outlive the run.
     pub tmp: &'a Path,
-    /// What each rank executes.
+    /// The command of each rank.
     pub command: Vec<OsString>,
 }
 
@@ -87,8 +87,8 @@ impl Mpi {
         Ok(launch)
     }
 
-    /// Whether its launcher now and then does not end after the last rank: `prterun` did not in 8 of 80
-    /// runs of a program that is not of MPI.
+    /// Whether its launcher sometimes does not end after the last rank. `prterun` did not in 8 of 80
+    /// runs of a program that does not use MPI.
     pub fn may_outlive_its_ranks(self) -> bool {
         self == Self::OpenMpi5
     }
@@ -108,8 +108,8 @@ impl fmt::Display for Mpi {
     }
 }
 
-/// An MPI in a prefix of its own is found by programs that were not linked for that prefix, and by
-/// those that were linked for another MPI of the same ABI.
+/// The path to the libraries of an MPI in a prefix of its own. Programs that were not linked for
+/// that prefix need it, and programs that were linked for another MPI of the same ABI.
 fn library_path(launcher: &Launcher) -> Option<(&'static str, OsString)> {
     const NAME: &str = "LD_LIBRARY_PATH";
 

@@ -1,10 +1,10 @@
 //! Keeping the processes of all hosts in one session.
 //!
-//! Launchers and their daemons begin sessions of their own. On real hosts that does not change how long a call
-//! takes. Here hosts share CPUs, and Linux divides those among sessions first (CONFIG_SCHED_AUTOGROUP): a rank
-//! that waits and yields gives way to nobody, as it is alone in its session, and keeps the CPU from the rank that it waits
-//! for. With one session an MPI_Bcast of 4 bytes between 8 hosts took 0.49 and 0.33 of the time with foldback (Open MPI 4,
-//! MPICH 5), 1.13 and 0.86 without. This library makes process groups in place of sessions.
+//! Launchers and their daemons begin sessions of their own. On real hosts that does not change how long a call takes.
+//! Here hosts share CPUs, and Linux divides CPUs among sessions first (CONFIG_SCHED_AUTOGROUP). A rank that is alone in
+//! its session gives way to nobody when it yields. It keeps the CPU from the rank that it waits for. With one session
+//! an MPI_Bcast of 4 bytes between 8 hosts took 0.49 and 0.33 of the time with foldback (Open MPI 4, MPICH 5), 1.13 and
+//! 0.86 without. This library makes process groups in place of sessions.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -30,7 +30,7 @@ pub fn joined(libraries: &[PathBuf], others: Option<&OsStr>) -> OsString {
     list.join(OsStr::new(":"))
 }
 
-/// What a rank is to preload of what its launcher preloads.
+/// The libraries that a rank is to preload, of those its launcher preloads.
 pub fn without(preloaded: &str) -> String {
     let is_ours = |path: &&str| Path::new(path).file_name() == Some(OsStr::new(NAME));
     preloaded.split(':').filter(|path| !is_ours(path)).collect::<Vec<_>>().join(":")

@@ -10,14 +10,14 @@ use super::launcher::Launcher;
 use super::{Job, Launch, Mpi, wrapper};
 use crate::lab::registry::Lab;
 
-/// What the launchers of two releases call the same. ORTE starts the ranks of Open MPI 4, PRRTE those
-/// of Open MPI 5.
+/// Names that the launchers of two releases have in common. ORTE starts the ranks of Open MPI 4;
+/// PRRTE starts the ranks of Open MPI 5.
 struct Release {
     /// MCA parameters of MPI that do not depend on the job.
     mpi: &'static [(&'static str, &'static str)],
     /// The option that sets a parameter of the launcher.
     option: &'static str,
-    /// Such parameters that do not depend on the job.
+    /// Parameters of the launcher that do not depend on the job.
     launcher: &'static [(&'static str, &'static str)],
     /// The parameter that names the command in place of ssh.
     agent: &'static str,
@@ -27,8 +27,8 @@ struct Release {
 
 const OPEN_MPI_4: Release = Release {
     mpi: &[
-        // Shared memory inside a host, TCP between hosts. Which ranks are neighbours is what the
-        // daemon of their host says, and there is one daemon for each host.
+        // Shared memory inside a host, TCP between hosts. The daemon of a host says which ranks are
+        // neighbours, and there is one daemon for each host.
         ("pml", "ob1"),
         ("btl", "self,vader,tcp"),
         ("btl_tcp_if_include", "eth0"),
@@ -57,7 +57,7 @@ const OPEN_MPI_5: Release = Release {
         ("mpi_yield_when_idle", "1"),
     ],
     option: "--prtemca",
-    // PRRTE takes the interface that is not loopback by itself.
+    // PRRTE takes the interface that is not loopback without being told.
     launcher: &[("plm_ssh_no_tree_spawn", "1")],
     agent: "plm_ssh_agent",
     tmp: "prte_tmpdir_base",

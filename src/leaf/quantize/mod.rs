@@ -1,9 +1,9 @@
-//! Floating point as integers of fewer bits, with an exponent for each block of numbers that all who add up have in
-//! common: so their sum is one of integers, the same bits in any order, and which the programs in the kernel can make.
-//! docs/quantization.md states and proves how far it is off.
+//! Floating point as integers of fewer bits, with an exponent that a block of numbers has in common on all ranks. So
+//! a sum is one of integers: its bits are the same in any order, and the programs in the kernel can make it.
+//! The proof in docs/using/quantization.md states how far it is off.
 //!
-//! Rounded to nearest or as chance has it, whatever the program has set. The compiler makes vectors of it: portable ones, and of 256 bits
-//! where this CPU has them, to the same bits.
+//! Rounded to nearest or by chance, whatever the program has set. The compiler makes vectors of it, to the same bits:
+//! portable ones, and of 256 bits where this CPU has them.
 
 mod numbers;
 mod vectors;
@@ -22,7 +22,7 @@ pub const F16: u8 = 0x82;
 /// Of bfloat16, the upper half of a float.
 pub const BF16: u8 = 0x83;
 
-/// What numbers are sent as.
+/// The type of integers that are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Width {
     /// Two's complement, of 8 bits.
@@ -60,13 +60,13 @@ impl Width {
     }
 }
 
-/// Which integer a number becomes.
+/// The choice of the integer that a number becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
     /// The nearest, of ties the even one.
     Nearest,
-    /// One of the two next to it, the nearer one the likelier, so that the mean of many is the number; as drawn from
-    /// this seed, of [`Rounding::drawn_for`].
+    /// One of the two next to it, the nearer one the likelier, so that the mean of many is the number. The seed is
+    /// from [`Rounding::drawn_for`].
     Stochastic(u64),
 }
 
@@ -115,7 +115,7 @@ impl Quantizer {
         numbers.div_ceil(self.block)
     }
 
-    /// The exponent of a block that has an infinity, or what is no number.
+    /// The exponent of a block that has an infinity or a NaN.
     pub fn special(&self) -> u16 {
         match self.element {
             F16 => 0x1f,
@@ -124,8 +124,8 @@ impl Quantizer {
         }
     }
 
-    /// The greatest exponent of each block, as the format has it. What ranks have in common is the greatest of
-    /// theirs.
+    /// The greatest exponent of each block, as the format has it. The common exponent is the greatest of all
+    /// ranks'.
     ///
     /// Panics if there are not as many exponents as blocks.
     pub fn exponents(&self, numbers: &[u8], into: &mut [u16]) {
@@ -142,7 +142,7 @@ impl Quantizer {
         in_the_usual_environment(Integers { of: *self, numbers, exponents, rounding, into });
     }
 
-    /// Adds what earlier integers have left out to numbers.
+    /// Adds the rounding errors of earlier integers to numbers.
     ///
     /// Panics if the lengths differ.
     pub fn add(&self, numbers: &[u8], left_out: &[u8], into: &mut [u8]) {
@@ -150,7 +150,7 @@ impl Quantizer {
         in_the_usual_environment(Sums { element: self.element, parts: [numbers, left_out], into });
     }
 
-    /// Leaves of numbers what their integers have left out.
+    /// Replaces numbers by the rounding errors of their integers.
     ///
     /// Panics if the lengths differ.
     pub fn leave_out(&self, numbers: &mut [u8], exponents: &[u16], integers: &[u8]) {
@@ -173,15 +173,15 @@ impl Quantizer {
     }
 }
 
-/// What one sum after the other of a communicator is made in: memory that is new has to be cleared by the kernel
-/// first, page by page.
+/// Memory for the sums of a communicator, one after the other. It is kept, since the kernel has to clear new
+/// memory first, page by page.
 #[derive(Default)]
 pub struct Scratch {
     words: Vec<u16>,
     integers: Vec<u8>,
     numbers: Vec<u8>,
-    /// What the integers of the last sum of each length have left out, with the element, of those that were
-    /// made last.
+    /// The rounding errors of the last sum of each length, with the element, for the sums that were made
+    /// last.
     left_out: Vec<(u8, Vec<u8>)>,
     /// Sums so far.
     sums: u64,
@@ -193,13 +193,13 @@ const MOST_LENGTHS: usize = 64;
 /// Words whose greatest among all ranks tell whether they bring as many numbers.
 const WITNESS: usize = 4;
 
-/// Those of so many numbers: their bits, and these inverted, whose greatest are those of the least.
+/// The witness of so many numbers: their bits, and these inverted, whose greatest are the least's.
 pub fn witness_of(count: usize) -> [u16; WITNESS] {
     let [low, high] = [count as u16, (count >> 16) as u16];
     [low, high, !low, !high]
 }
 
-/// Whether all ranks have the same, of which these are the greatest.
+/// Whether all ranks have the same witness, of which these are the greatest words.
 pub fn is_alike(greatest: &[u16]) -> bool {
     matches!(greatest, &[low, high, not_low, not_high] if (low, high) == (!not_low, !not_high))
 }
@@ -210,14 +210,14 @@ pub struct Room<'a> {
     pub words: &'a mut [u16],
     /// For the integers of a part.
     pub integers: &'a mut [u8],
-    /// If errors are carried over: room for the numbers, and what was left out the last time.
+    /// If errors are carried over: room for the numbers, and the errors of the last time.
     pub carried: Option<(&'a mut Vec<u8>, &'a mut Vec<u8>)>,
-    /// The how manieth sum it is.
+    /// The number of this sum, counted from 1.
     pub number: u64,
 }
 
 impl Scratch {
-    /// Forgets what earlier sums have left out.
+    /// Forgets the rounding errors of earlier sums.
     pub fn forget(&mut self) {
         self.left_out.clear();
     }
@@ -249,7 +249,7 @@ impl Scratch {
     }
 }
 
-/// What was left out of sums of this length; nothing, at first.
+/// The rounding errors of sums of this length; zeros, at first.
 fn left_out(all: &mut Vec<(u8, Vec<u8>)>, element: u8, bytes: usize) -> &mut Vec<u8> {
     let is_this = |(of, left): &(u8, Vec<u8>)| *of == element && left.len() == bytes;
     match all.iter().position(is_this) {
@@ -264,7 +264,7 @@ fn left_out(all: &mut Vec<(u8, Vec<u8>)>, element: u8, bytes: usize) -> &mut Vec
     &mut all.last_mut().expect("it was put there").1
 }
 
-/// Does a work's part for the numbers and integers that it is of.
+/// Does a work's part for its own type of numbers and of integers.
 macro_rules! of_its_kind {
     ($work:ident) => {
         match ($work.of.element, $work.of.width) {
@@ -284,7 +284,7 @@ macro_rules! of_its_kind {
     };
 }
 
-/// Whether floats hold whatever comes between such numbers and integers of so many bytes: a unit is a float, maybe a
+/// Whether floats hold all values between numbers and integers of so many bytes. A unit is a float, maybe a
 /// subnormal one, and so is its product with 16 bits.
 #[inline(always)]
 fn are_floats<N: Real<S>, const S: usize, const W: usize>() -> bool {
@@ -494,7 +494,7 @@ mod tests {
         unsigned << unused >> unused
     }
 
-    /// What ranks get that add these up.
+    /// The result of ranks that add these up.
     fn sum_of(quantizer: &Quantizer, width: Width, ranks: &[Vec<u8>]) -> Option<Vec<u8>> {
         let count = ranks[0].len() / quantizer.size();
         let mut exponents = vec![0; quantizer.blocks(count)];

@@ -1,8 +1,8 @@
-//! Numbers and integers as they lie in memory, and what becomes of one.
+//! Numbers and integers as they lie in memory, and the steps from one to the other.
 
 /// Numbers as they lie in memory.
 pub trait Real<const SIZE: usize>: Copy {
-    /// What is added to exponents in the format.
+    /// The bias of exponents in the format.
     const BIAS: i32;
     /// Whether floats hold all of its numbers. Vectors have twice as many of these as of doubles.
     const IS_IN_FLOATS: bool;
@@ -22,8 +22,8 @@ pub trait Real<const SIZE: usize>: Copy {
         Self::store(number.into())
     }
 
-    /// How many of the units of a block with this exponent is 1, if its greatest number has so many `bits`.
-    /// In two steps, each of which is in the range of doubles.
+    /// The factor from numbers to units of a block with this exponent, if its greatest number has so many
+    /// `bits`. In two steps, each in the range of doubles.
     fn scale(exponent: u32, bits: u32) -> [f64; 2] {
         let power = -unit_exponent(exponent, bits, Self::BIAS);
         [power / 2, power - power / 2].map(power_of_two)
@@ -50,9 +50,9 @@ pub trait Real<const SIZE: usize>: Copy {
         (self.float() * first * second + SHIFT).to_bits() as i32
     }
 
-    /// What of it is left when that integer has been taken, of blocks with this `unit`.
-    // In units, since the integer's number may be greater than the greatest. What comes to nothing in units is
-    // left as it is.
+    /// The rest of it when that integer has been taken, of blocks with this `unit`.
+    // In units, since the integer's number may be greater than the greatest. A number that comes to nothing in
+    // units is left as it is.
     #[inline(always)]
     fn without(self, integer: i32, [first, second]: [f64; 2], unit: f64) -> f64 {
         let whole = self.wide();
@@ -104,8 +104,8 @@ real!(f32, 23, 127, true);
 real!(f64, 52, 1023, false);
 
 /// A number with so many bits of mantissa and such a bias, as one of 16 bits with fewer.
-// To nearest, of ties to the even one: of subnormals by a sum that is in their unit, else by bits, whose carry goes to
-// the exponent.
+// To nearest, of ties to the even one. Subnormals: by a sum in their unit. Others: by bits, whose carry goes to the
+// exponent.
 macro_rules! rounded {
     ($number:ident: $real:ident of $bits:ident, $has:literal, $biased:literal, $mantissa:expr, $bias:expr) => {{
         let (magnitude, sign) = ($number.abs(), $number.is_sign_negative());
@@ -156,7 +156,7 @@ impl<const MANTISSA: u32> Real<2> for Short<MANTISSA> {
     }
 
     // Its bits in a float's places are a float with another bias, but for subnormals: those are counts of their unit.
-    // A multiplication would serve both, but CPUs take long over subnormal floats. Those of a bfloat16 are ones.
+    // A multiplication would serve both, but CPUs take long over subnormal floats. A bfloat16's are subnormal floats.
     #[inline(always)]
     fn float(self) -> f32 {
         let (sign, rest) = (u32::from(self.0 & 0x8000) << 16, u32::from(self.0 & 0x7fff));
@@ -179,7 +179,7 @@ impl<const MANTISSA: u32> Real<2> for Short<MANTISSA> {
     }
 }
 
-/// Subnormals are of the same unit as the least normal numbers.
+/// Subnormals have the same unit as the least normal numbers.
 fn unit_exponent(exponent: u32, bits: u32, bias: i32) -> i32 {
     exponent.max(1) as i32 - bias + 1 - bits as i32
 }
@@ -218,7 +218,7 @@ lane!(i8);
 lane!(i16);
 lane!(i32);
 
-/// What is added to numbers before they are rounded.
+/// Noise that is added to numbers before they are rounded.
 pub trait Dither: Copy {
     /// To the number at this place, in units of 1.
     fn at(self, place: u32) -> f64;
@@ -242,16 +242,16 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// Other seeds, whose bits look drawn themselves, others.
+    /// Different seeds, whose bits look drawn themselves, give different numbers.
     pub fn new(seed: u64) -> Self {
         Self { words: [seed as u32, (seed >> 32) as u32] }
     }
 }
 
 impl Dither for Noise {
-    /// A hash of 32 bits, which vectors have multiplications for, whose other key enters in its midst: so those of
-    /// two seeds are not the same in another order.
-    /// (lowbias32: Chris Wellons, Prospecting for Hash Functions, 2018.)
+    /// A hash of 32 bits, as vectors have 32-bit multiplications. The second key enters in its midst, so the
+    /// numbers of two seeds are not the same in another order. (lowbias32: Chris Wellons, Prospecting for Hash
+    /// Functions, 2018.)
     #[inline(always)]
     fn at(self, place: u32) -> f64 {
         let [before, amid] = self.words;
@@ -307,7 +307,7 @@ mod tests {
         every_number::<7>();
     }
 
-    /// What ranks draw at one place, and one rank at places next to each other, has nothing to do with each other.
+    /// The draws of ranks at one place, and of one rank at places next to each other, are independent.
     #[test]
     fn chance_has_no_pattern() {
         let count = 1 << 16;

@@ -1,7 +1,7 @@
 //! Long loops by the widest vectors of this CPU, rounding as every process begins with.
 #![allow(unsafe_code)]
 
-/// What is made by the widest vectors that serve.
+/// Work for the widest vectors that serve.
 pub trait Work {
     /// To be inlined.
     fn work(self);
@@ -24,7 +24,7 @@ pub fn vectorized<W: Work>(work: W) {
 }
 
 /// The same, in the floating-point environment that every process begins with: rounding to nearest, subnormals kept.
-/// What the program has set is there again afterwards, its flags too.
+/// The program's own settings and flags are restored afterwards.
 #[inline(never)]
 pub fn in_the_usual_environment<W: Work>(work: W) {
     #[cfg(target_arch = "x86_64")]
@@ -37,7 +37,7 @@ pub fn in_the_usual_environment<W: Work>(work: W) {
             std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const usual, options(nostack));
         }
         vectorized(work);
-        // SAFETY: likewise; it was set before.
+        // SAFETY: as above; it was set before.
         unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const set, options(nostack)) };
     }
     #[cfg(not(target_arch = "x86_64"))]
