@@ -63,14 +63,14 @@ fn table(library: &Library) -> String {
 
 #[test]
 fn the_table_is_what_the_library_does() {
-    compare("docs/coverage.md", BEGIN, END, &table(&Library::open()));
+    compare("docs/using/coverage.md", BEGIN, END, &table(&Library::open()));
 }
 
 #[test]
 fn all_settings_are_documented() {
     for (index, table) in settings::tables().iter().enumerate() {
         let begin = format!("<!-- table {}: made by tests/coverage.rs -->\n", index + 1);
-        compare("docs/environment.md", &begin, "<!-- end -->\n", table);
+        compare("docs/using/environment.md", &begin, "<!-- end -->\n", table);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Quantized sums against exact ones: never further off than docs/quantization.md says, whatever the numbers; and each
-//! integer against the same one found in another way.
+//! Quantized sums against exact ones: never further off than docs/using/quantization.md says, whatever the numbers; and
+//! each integer against the same one found in another way.
 
 #[path = "quantize/environment.rs"]
 mod environment;

@@ -59,7 +59,7 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "as of env_logger: `error`, `warn`, `info`, `debug`, `foldback=debug`, …; to standard error, with host and rank",
         parse: None },
     Setting { name: "FOLDBACK_ROUTE", form: "auto, fold or mpi", reader: AllRanks, default: "`auto`",
-        meaning: "`auto`: the way of blocking collectives is measured ([architecture](architecture.md#the-router)), all else goes by the limits; `fold`: everything by the limits; `mpi`: everything to the real MPI",
+        meaning: "`auto`: the way of blocking collectives is measured ([architecture](../contributing/architecture.md#the-router)), all else goes by the limits; `fold`: everything by the limits; `mpi`: everything to the real MPI",
         parse: Some(|config, text| one_of(&mut config.shared.policy, text,
             &[("auto", Policy::Auto), ("fold", Policy::Fold), ("mpi", Policy::Mpi)])) },
     Setting { name: "FOLDBACK_PROFILE", form: "a file", reader: AllRanks, default: "none",
@@ -67,7 +67,7 @@ pub const SETTINGS: &[Setting] = &[
         parse: Some(|config, text| { config.profile = Some(text.into()); config.shared.profile = true; Some(()) }) },
     Setting { name: "FOLDBACK_MAX_BYTES", reader: AllRanks,
         form: "a number of bytes, or a list such as allreduce=65536,reduce=65536,bcast=32768",
-        default: "see `MAX_BYTES` in [`src/config/mod.rs`](../src/config/mod.rs)",
+        default: "see `MAX_BYTES` in [`src/config/mod.rs`](../../src/config/mod.rs)",
         meaning: "largest message that is folded, in bytes, counted as [coverage](coverage.md) says; or a list for some collectives: `allreduce=65536,bcast=8192`. Where the way is measured the defaults only say what to begin with; a limit that is given holds for all",
         parse: Some(|config, text| {
             config.shared.max_bytes = max_bytes(text)?;
@@ -89,14 +89,14 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "eligible calls on a communicator, or on all of the same ranks, before a group is set up, which takes some 20 ms; 0: the group of MPI_COMM_WORLD in MPI_Init, others at the first call that blocks",
         parse: Some(|config, text| number(&mut config.shared.setup_calls, text)) },
     Setting { name: "FOLDBACK_ALGORITHM", form: "auto, star, direct, ring or shards", reader: AllRanks, default: "`auto`",
-        meaning: "how folds to all go, the only way that is tried beside MPI: `star`, by one aggregator for each chunk; `direct`, from everyone to everyone; `ring`, from one to the next, twice round; `shards`, each host a part, broadcasts too; `auto`: as measured, at first shards from 4 KiB on (broadcasts: 32 KiB), below that direct between two hosts, else star ([protocol](protocol.md))",
+        meaning: "how folds to all go, the only way that is tried beside MPI: `star`, by one aggregator for each chunk; `direct`, from everyone to everyone; `ring`, from one to the next, twice round; `shards`, each host a part, broadcasts too; `auto`: as measured, at first shards from 4 KiB on (broadcasts: 32 KiB), below that direct between two hosts, else star ([protocol](../contributing/protocol.md))",
         parse: Some(|config, text| one_of(&mut config.shared.algorithm, text,
             &[("auto", None), ("star", Some(Algorithm::Star)), ("direct", Some(Algorithm::Direct)), ("ring", Some(Algorithm::Ring)), ("shards", Some(Algorithm::Shards))])) },
     Setting { name: "FOLDBACK_MULTICAST", form: "auto or off", reader: AllRanks, default: "`auto`",
         meaning: "`auto`: between more than two hosts that all hear them, results and broadcasts go by one frame, to an IP multicast address of the group's; `off`: by one to each",
         parse: Some(|config, text| one_of(&mut config.shared.multicast, text, &[("auto", true), ("off", false)])) },
     Setting { name: "FOLDBACK_AUTH", form: "on or off", reader: AllRanks, default: "`on`",
-        meaning: "`on`: frames bear a code that only the members of their group can make, and none is believed without it ([security](security.md)); `off`: a checksum, which finds accidents only, and costs less",
+        meaning: "`on`: frames bear a code that only the members of their group can make, and none is believed without it ([security](../running/security.md)); `off`: a checksum, which finds accidents only, and costs less",
         parse: Some(|config, text| one_of(&mut config.shared.auth, text, &[("on", true), ("off", false)])) },
     Setting { name: "FOLDBACK_WINDOW", form: "a power of two from 256 to 4096", reader: AllRanks, default: "1024",
         meaning: "cells of a group, a power of two from 256 to 4096; a cell takes 1472 bytes of kernel memory on each host. Between hosts whose links have an MTU of 4096 or more it is a quarter of that, and 256 at least; cells there take 8960 bytes",
@@ -106,7 +106,7 @@ pub const SETTINGS: &[Setting] = &[
             (window.is_power_of_two() && (LEAST_WINDOW..=FB_MAX_WINDOW).contains(&window)).then_some(())
         }) },
     Setting { name: "FOLDBACK_SETUP_TIMEOUT", form: "seconds, at least 1", reader: EachRank, default: "60",
-        meaning: "seconds that ranks may take to [meet](architecture.md#groups) when they have made a call together, before the job is aborted with a message: some were started without foldback",
+        meaning: "seconds that ranks may take to [meet](../contributing/architecture.md#groups) when they have made a call together, before the job is aborted with a message: some were started without foldback",
         parse: Some(|config, text| seconds(&mut config.setup_timeout, text)) },
     Setting { name: "FOLDBACK_PROBE_TIMEOUT", form: "seconds, at least 1", reader: EachRank, default: "5",
         meaning: "seconds that the first frames may take to go round, before the group is left to MPI",
@@ -124,11 +124,11 @@ pub const SETTINGS: &[Setting] = &[
         parse: None },
     Setting { name: "FOLDBACK_HOOK", form: "auto, tc, xdp, or, for ranks, none", reader: Agent,
         default: "`auto`: as `tc`; where some host has no agent, and its ranks may not be one, no hook",
-        meaning: "`tc`, `xdp`: which hook takes frames in; `none`, for all ranks alike and not for agents: no hook, which takes no privilege. Ordinary sockets carry the frames, and the ranks fold ([second transport](protocol.md#the-second-transport)), by default messages of up to one frame",
+        meaning: "`tc`, `xdp`: which hook takes frames in; `none`, for all ranks alike and not for agents: no hook, which takes no privilege. Ordinary sockets carry the frames, and the ranks fold ([second transport](../contributing/protocol.md#the-second-transport)), by default messages of up to one frame",
         parse: Some(|config, text| one_of(&mut config.shared.transport, text,
             &[("auto", Transport::Auto), ("tc", Transport::Programs), ("xdp", Transport::Programs), ("none", Transport::Sockets)])) },
     Setting { name: "FOLDBACK_PORT", form: "a port from 1 to 65535", reader: Agent,
-        default: "`FB_UDP_PORT` in [`bpf/wire.h`](../bpf/wire.h)",
+        default: "`FB_UDP_PORT` in [`bpf/wire.h`](../../bpf/wire.h)",
         meaning: "UDP port of all frames, the same on all hosts", parse: None },
     Setting { name: "FOLDBACK_TC", form: "auto or clsact", reader: Agent, default: "`auto`",
         meaning: "`clsact`: attach the old way even where the kernel has tcx; a test aid", parse: None },
@@ -211,7 +211,7 @@ pub fn unknown(names: impl IntoIterator<Item = String>) -> Vec<String> {
     ours.filter(|name| !known(name)).map(tell).collect()
 }
 
-/// The tables of docs/environment.md, of what the library, agents and the command read.
+/// The tables of docs/using/environment.md, of what the library, agents and the command read.
 pub fn tables() -> [String; 3] {
     let table = |readers: &[Reader]| {
         let all = readers.contains(&AllRanks);
@@ -233,7 +233,7 @@ pub fn tables() -> [String; 3] {
 
 /// A list for `--help`.
 pub fn help() -> String {
-    let mut text = String::from("Environment (docs/environment.md says more):\n");
+    let mut text = String::from("Environment (docs/using/environment.md says more):\n");
     for setting in SETTINGS {
         text += &format!("  {:<24}{}\n", setting.name, setting.form);
     }

@@ -231,7 +231,7 @@ pub struct CallLine {
     pub route: Route,
     /// Why they were left to MPI, if they were.
     pub reason: Option<String>,
-    /// They were folded as integers of fewer bits (docs/quantization.md).
+    /// They were folded as integers of fewer bits (docs/using/quantization.md).
     #[serde(default)]
     pub quantized: bool,
     /// Their datatype; `None` if the reason was found before it was looked at.
