@@ -32,7 +32,10 @@ differ=$(features normal,build | grep -vxF "$(features normal,build,dev)" || tru
 	exit 1
 }
 
-step include/foldback.h
-cargo test --release --quiet --test header
+step "links of doc comments"
+RUSTDOCFLAGS='-D warnings' cargo doc --release --no-deps --document-private-items --lib --quiet
+
+step "include/foldback.h, documents"
+cargo test --release --quiet --test header --test documents
 
 echo "lint: ok"
