@@ -34,6 +34,7 @@ mod preload;
 mod process;
 mod requests;
 mod route;
+mod script;
 mod setup;
 mod sockopt;
 pub mod stats;

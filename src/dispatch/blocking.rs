@@ -2,19 +2,25 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
+use std::mem;
+use std::slice;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::stopwatch::{Stopwatch, took};
-use super::{After, Judged, Passed, quantized, usual_algorithm};
+use super::{After, Judged, Passed, quantize, usual_algorithm};
 use crate::bindings::FB_OP_SUM;
 use crate::call::Collective;
 use crate::codec::{SUCCESS, prepare};
 use crate::comm::{Folding, complete, fold_words};
+use crate::config::Policy;
+use crate::engine::Job;
 use crate::plan::{fit, instead_of_shards, plan};
-use crate::route::{ClassId, Reason, Step, Way, router};
+use crate::route::{self, ClassId, Reason, Way, router};
+use crate::script::{Quantized, Request, Script, Step, Ways};
+use crate::setup::Context;
 use crate::stats;
-use crate::wire::Algorithm;
+use crate::wire::{Algorithm, Mismatch};
 
 /// # Safety
 /// *Arguments* and *buffers* of the [program](crate::mpi).
@@ -32,15 +38,17 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), Pass
         // SAFETY: as demanded of this function.
         return unsafe { run(Judged { communicator, ..judged }) };
     }
-    if admitted.quantized.is_some() {
+    if let Some(element) = admitted.quantized {
+        let most_bytes = folding.group.engine.place.most_bytes;
+        drop(guard);
         // SAFETY: buffers of the program's.
-        match unsafe { quantized::sum(&judged, &context, guard) } {
-            Ok(code) => return Ok((code, stats::Way::Quantized)),
-            Err(held) => guard = held,
+        if let Some(code) = unsafe { quantized(&judged, &context, element, most_bytes) } {
+            return Ok((code, stats::Way::Quantized));
         }
         if admitted.bytes > admitted.most {
             return Err(Reason::TooLarge.into());
         }
+        guard = communicator.folding();
     }
     let folding = guard.as_mut().ok_or(Reason::NoGroup)?;
     let case = judged.case();
@@ -84,14 +92,124 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), Pass
     Ok((code, stats::Way::Folded))
 }
 
+/// A sum that is quantized, to its end; `None`: it goes another way, on all ranks alike. `most_bytes`: of one message of
+/// the group.
+///
+/// # Safety
+/// *Buffers* of the [program](crate::mpi).
+#[cold]
+unsafe fn quantized(
+    judged: &Judged<'_>,
+    context: &Context<'_>,
+    element: u8,
+    most_bytes: usize,
+) -> Option<c_int> {
+    let Judged { process, config, call, ends, communicator, .. } = judged;
+    let request = Request {
+        collective: call.collective,
+        ends,
+        element,
+        quantize: quantize(process, call)?,
+        most_asked: config.shared.most_bytes_asked(call.collective),
+        most_bytes,
+    };
+    // Not locked meanwhile: the MPI may call what the program has given it, and that ask for it.
+    let scratch = || mem::take(&mut communicator.quantizing().scratch);
+    let mut script = Quantized::new(&request, scratch)?;
+    // SAFETY: as demanded of this function.
+    let code = unsafe { to_its_end(judged, context, &mut script) };
+    communicator.quantizing().scratch = script.end();
+    code
+}
+
+/// Runs a script to its end. Returns what MPI does; `None`: the call goes another way, on all ranks alike.
+///
+/// # Safety
+/// *Buffers* of the [program](crate::mpi).
+unsafe fn to_its_end(
+    judged: &Judged<'_>,
+    context: &Context<'_>,
+    script: &mut impl Script,
+) -> Option<c_int> {
+    let mpi = &judged.process.mpi;
+    let mut outcome = Ok(());
+    loop {
+        // SAFETY: the job before is over; the program's buffers.
+        match unsafe { script.next(mpi, outcome) } {
+            Step::Job(job, ways) => {
+                // SAFETY: memory of the script's, that stays.
+                match unsafe { run_job(judged, context, job, ways) } {
+                    Ran::ByGroup(ended) => outcome = ended,
+                    Ran::ByMpi(SUCCESS) => outcome = Ok(()),
+                    // The MPI has told the program.
+                    Ran::ByMpi(code) => return Some(code),
+                }
+            }
+            Step::Over(code) => {
+                if code != SUCCESS {
+                    mpi.handle_error(mpi.abi.handle(judged.call.comm), code);
+                }
+                return Some(code);
+            }
+            Step::Otherwise => return None,
+        }
+    }
+}
+
+/// Who has done a job, and how it ended.
+enum Ran {
+    ByGroup(Result<(), Mismatch>),
+    ByMpi(c_int),
+}
+
+/// Does a job of a script.
+///
+/// # Safety
+/// What [`Job`] says of its pointers.
+unsafe fn run_job(judged: &Judged<'_>, context: &Context<'_>, job: Job, ways: Ways) -> Ran {
+    let Judged { process, config, call, communicator, .. } = judged;
+    let mut held = communicator.folding();
+    let Some(folding) = held.as_mut() else { return Ran::ByMpi(process.mpi.truncated()) };
+    let width = match ways {
+        Ways::Compared { width } if config.shared.policy == Policy::Auto => width,
+        Ways::Compared { .. } | Ways::Usual => {
+            let by = usual_algorithm(config, &folding.group, &job);
+            // SAFETY: the job's pointers.
+            return Ran::ByGroup(unsafe { complete(context, &mut folding.group, job, by) });
+        }
+    };
+    let (id, step) = choose(judged, folding, Collective::Allreduce, job.bytes);
+    let begin = step.timed.then(Instant::now);
+    match step.way {
+        Way::Mpi => {
+            drop(held);
+            let stopwatch = Stopwatch::start(Arc::clone(communicator), id, begin, call);
+            // SAFETY: the job's result, which is its contribution, too.
+            let integers = unsafe { slice::from_raw_parts_mut(job.recv, job.bytes) };
+            let code = process.mpi.add_up(process.mpi.abi.handle(call.comm), width, integers);
+            stopwatch.stop();
+            Ran::ByMpi(code)
+        }
+        Way::Fold(by) => {
+            // SAFETY: the job's pointers.
+            let outcome = unsafe { complete(context, &mut folding.group, job, by) };
+            drop(held);
+            if let Some(begin) = begin {
+                took(communicator, id, step.way, begin);
+            }
+            Ran::ByGroup(outcome)
+        }
+    }
+}
+
 /// Which way a collective of so many bytes goes that fits and whose ways are compared; if it is time to, the ranks add
 /// up first what they have measured.
-pub(super) fn choose(
+fn choose(
     judged: &Judged<'_>,
     folding: &mut Folding,
     collective: Collective,
     bytes: usize,
-) -> (ClassId, Step) {
+) -> (ClassId, route::Step) {
     let Judged { process, config, communicator, .. } = judged;
     let Folding { group, router, .. } = folding;
     let id = ClassId::new(collective, bytes);

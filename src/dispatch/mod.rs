@@ -6,7 +6,6 @@ mod exact;
 mod meeting;
 mod nonblocking;
 mod persistent;
-mod quantized;
 mod stopwatch;
 
 use std::ffi::{c_int, c_void};

@@ -185,6 +185,16 @@ pub struct Scratch {
     left_out: Vec<(u8, Vec<u8>)>,
     /// Sums so far.
     sums: u64,
+    /// The sum that was begun last.
+    begun: Begun,
+}
+
+#[derive(Default)]
+struct Begun {
+    /// Exponents and integers that it has room for.
+    words: usize,
+    integers: usize,
+    carries: bool,
 }
 
 /// Lengths whose error is carried over, at most.
@@ -204,7 +214,7 @@ pub fn is_alike(greatest: &[u16]) -> bool {
     matches!(greatest, &[low, high, not_low, not_high] if (low, high) == (!not_low, !not_high))
 }
 
-/// Room for one sum, whatever is in it.
+/// Room for the sum that was begun last, whatever is in it.
 pub struct Room<'a> {
     /// For the exponents of the blocks, and behind them [`witness_of`] the numbers.
     pub words: &'a mut [u16],
@@ -222,35 +232,43 @@ impl Scratch {
         self.left_out.clear();
     }
 
-    /// Room for a sum of so many bytes by a quantizer, `part` numbers at a time.
-    pub fn room(
-        &mut self,
-        quantizer: &Quantizer,
-        bytes: usize,
-        part: usize,
-        carry: bool,
-    ) -> Room<'_> {
+    /// Begins a sum of so many bytes by a quantizer, `part` numbers at a time.
+    pub fn begin(&mut self, quantizer: &Quantizer, bytes: usize, part: usize, carry: bool) {
         let count = bytes / quantizer.size();
         let words = quantizer.blocks(count) + WITNESS;
         let integers = count.min(part) * quantizer.width.bytes();
         self.words.resize(self.words.len().max(words), 0);
         self.integers.resize(self.integers.len().max(integers), 0);
-        let carried = carry.then(|| {
+        if carry {
             self.numbers.resize(bytes, 0);
-            (&mut self.numbers, left_out(&mut self.left_out, quantizer.element, bytes))
-        });
+            find_left_out(&mut self.left_out, quantizer.element, bytes);
+        }
         self.sums += 1;
+        self.begun = Begun { words, integers, carries: carry };
+    }
+
+    /// Its room.
+    pub fn room(&mut self) -> Room<'_> {
+        let Begun { words, integers, carries } = self.begun;
+        let carried = self.left_out.last_mut().filter(|_| carries);
         Room {
             words: &mut self.words[..words],
             integers: &mut self.integers[..integers],
-            carried,
+            carried: carried.map(|(_, left_out)| (&mut self.numbers, left_out)),
             number: self.sums,
+        }
+    }
+
+    /// Carries its rounding errors, which stand in the place of its numbers, over to the next sum of its length.
+    pub fn carry(&mut self) {
+        if let Some((numbers, left_out)) = self.room().carried {
+            std::mem::swap(numbers, left_out);
         }
     }
 }
 
-/// The rounding errors of sums of this length; zeros, at first.
-fn left_out(all: &mut Vec<(u8, Vec<u8>)>, element: u8, bytes: usize) -> &mut Vec<u8> {
+/// Puts the rounding errors of sums of this length last; zeros, at first.
+fn find_left_out(all: &mut Vec<(u8, Vec<u8>)>, element: u8, bytes: usize) {
     let is_this = |(of, left): &(u8, Vec<u8>)| *of == element && left.len() == bytes;
     match all.iter().position(is_this) {
         Some(at) => all[at..].rotate_left(1),
@@ -261,7 +279,6 @@ fn left_out(all: &mut Vec<(u8, Vec<u8>)>, element: u8, bytes: usize) -> &mut Vec
             all.push((element, vec![0; bytes]));
         }
     }
-    &mut all.last_mut().expect("it was put there").1
 }
 
 /// Does a work's part for its own type of numbers and of integers.
