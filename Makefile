@@ -40,7 +40,7 @@ lint: setup ## formatting, clippy, generated header, scripts
 header: setup ## renew include/foldback.h from src/capi.rs
 	FOLDBACK_RENEW_HEADER=1 $(CARGO) test --release --test header
 
-test: build ## every behaviour once; what CI runs (as root; 6 minutes)
+test: build ## every behaviour once, as in CI (as root; 6 minutes)
 	@scripts/test.sh all
 
 test-quick: build ## between edits: logic, simulation, packets, two small jobs (as root; a minute)
@@ -88,7 +88,7 @@ install: ## to PREFIX (/usr/local), BINDIR, LIBDIR; DESTDIR for packagers
 	elif ! [ -x $(FOLDBACK) ]; then echo "install: no $(CARGO), and nothing is built yet: make build" >&2; exit 1; fi
 	@PREFIX='$(PREFIX)' BINDIR='$(BINDIR)' LIBDIR='$(LIBDIR)' DESTDIR='$(DESTDIR)' scripts/install.sh install
 
-uninstall: ## what `make install` with the same variables has installed
+uninstall: ## remove the files of `make install` with the same variables
 	@PREFIX='$(PREFIX)' BINDIR='$(BINDIR)' LIBDIR='$(LIBDIR)' DESTDIR='$(DESTDIR)' scripts/install.sh uninstall
 
 clean: ## forget all builds

@@ -22,8 +22,8 @@ const char *foldback_version(void);
 /*
  Whether collectives on MPI_COMM_WORLD are folded in the kernel: 1 or 0.
 
- 0 before MPI_Init, before enough calls have made a group (FOLDBACK_SETUP_CALLS), after MPI_Finalize, with
- FOLDBACK=off, and wherever the set-up found a reason to leave the job to MPI (which it logged). The answer is
+ It is 0 before MPI_Init, before enough calls have made a group (FOLDBACK_SETUP_CALLS), after MPI_Finalize, and with
+ FOLDBACK=off. It is also 0 where the set-up found a reason to leave the job to MPI (which it logged). The answer is
  the same on all ranks after the same collective call.
  */
 int foldback_is_active(void);
@@ -32,8 +32,8 @@ int foldback_is_active(void);
  Has sums of floating point on a communicator quantized from now on: `how` is what FOLDBACK_QUANTIZE may
  be, such as "int16,block=64", or "off"; NULL: as the environment says.
 
- Collective over `comm`. What is carried from sums before (`,error_feedback`) is forgotten. The same is
- done by MPI_Comm_set_info and MPI_Comm_dup_with_info with the key "foldback_quantize".
+ Collective over `comm`. The remainder of earlier sums (`,error_feedback`) is forgotten. MPI_Comm_set_info and
+ MPI_Comm_dup_with_info do the same by the key "foldback_quantize".
 
  Returns 0; or, on all ranks alike, 1 if nothing has changed: `how` is nonsense, or not the same on all
  ranks (a line in the log says so), or `comm` is left to MPI.

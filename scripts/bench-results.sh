@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs every benchmark in short and collects what is worth keeping: tables and summaries in
-# benchmarks/results/DATE-CPU/, one directory for each setting, and a README.md that says where it was
-# measured and what it cannot tell. Nothing else should run on the machine meanwhile.
+# Runs every benchmark in short and collects tables and summaries in benchmarks/results/DATE-CPU/, one
+# directory for each setting. A README.md there says where it was measured and what it cannot tell.
+# Nothing else should run on the machine meanwhile.
 #
 #   scripts/bench-results.sh          8 to 12 minutes on 2 CPUs
 #
@@ -28,7 +28,7 @@ name=$(printf %s "$cpu" | tr -cs 'A-Za-z0-9' '-' | tr '[:upper:]' '[:lower:]')
 out=${OUT:-benchmarks/results/$(date -u +%Y-%m-%d)-${name%-}}
 settings=${SETTINGS:-1-rank large 2-ranks 4-ranks mtu-9000 1gbit mpich4 mpich5 double overlap floor}
 
-# What most programs do most of.
+# The collectives that most programs call most.
 some=allreduce,reduce,bcast,barrier,allgather,alltoall
 
 bench() {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Four hosts on this machine; an MPI program that knows nothing of foldback, with each MPI, with and
-# without it; what the kernels did; and what it brings. Results in target/demo/.
+# without it; the work of the kernels; and the gain. Results in target/demo/.
 set -eu
 cd "$(dirname "$0")/.."
 

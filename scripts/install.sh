@@ -1,5 +1,5 @@
 #!/bin/sh
-# Copies what is built to PREFIX, BINDIR and LIBDIR, below DESTDIR; or removes it from there.
+# Copies the build to PREFIX, BINDIR and LIBDIR, below DESTDIR; or removes it from there.
 #
 #   scripts/install.sh install|uninstall
 set -eu
@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 : "${PREFIX:=/usr/local}" "${BINDIR:=$PREFIX/bin}" "${LIBDIR:=$PREFIX/lib}" "${DESTDIR:=}"
 share=$PREFIX/share
-# Where systemd looks for units of /usr, and of the administrator.
+# The place of systemd's units of /usr, or of the administrator.
 case $PREFIX in
 /usr) units=/usr/lib/systemd/system ;;
 *) units=$PREFIX/lib/systemd/system ;;
@@ -15,7 +15,7 @@ esac
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 # Of `cargo build`; tests name theirs.
 : "${LIBRARY:=target/release/libfoldback.so}"
-# What the library calls itself (build.rs).
+# The name that the library gives itself (build.rs).
 soname=libfoldback.so.${version%%.*}
 
 # put MODE FILE TARGET [install(1) options…]

@@ -1,17 +1,17 @@
 #!/bin/sh
-# Counts the instructions of the library's hot path by callgrind and compares them with those kept in
+# Counts the instructions of the library's hot path by callgrind and compares them with the counts in
 # benchmarks/instructions.json. Fails if a call takes more than the tolerance there allows.
 #
 #   scripts/instructions.sh           compare
-#   scripts/instructions.sh renew     keep what is counted now
+#   scripts/instructions.sh renew     keep the counts of now
 #
 # WHAT names some of the calls (all of benchmarks/instructions.c), KEPT another file, BIN another
 # foldback.
 #
-# Counted are the instructions in libfoldback.so alone, of one call by the rank that need not wait:
-# those of libc depend on the CPU (its memcpy comes in kinds), those of the dynamic linker on
-# whether the call is the first, those of the MPI on the MPI. Of all calls of all ranks the least
-# is taken, so what a call polls is not in it.
+# It counts the instructions in libfoldback.so alone, of one call by the rank that need not wait.
+# Instructions of libc depend on the CPU (its memcpy comes in kinds), instructions of the dynamic
+# linker on whether the call is the first. The MPI's depend on the MPI. Of all calls of all ranks it
+# takes the least, so polling is not in it.
 set -eu
 cd "$(dirname "$0")/.."
 

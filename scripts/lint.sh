@@ -22,7 +22,7 @@ step clippy
 cargo clippy --release --all-targets --quiet -- -D warnings
 
 step "features of dependencies"
-# What the tests add to those of the library makes cargo build that anew in turns (Cargo.toml).
+# Features that only the tests add make cargo build dependencies anew in turns (Cargo.toml).
 features() {
 	cargo tree --prefix none --edges "$1" --format '{p} {f}' | sed 's/ (\*)$//' | sort -u
 }

@@ -24,7 +24,7 @@ copy=target/mutations/tree
 export CARGO_TARGET_DIR="$PWD/target/mutations/target"
 log=target/mutations/log
 
-# The sources, with the times that they have, lest everything is built anew.
+# The sources, with the times that they have: cargo builds anew only what differs.
 mkdir -p "$copy"
 git ls-files -z --cached --others --exclude-standard |
 	xargs -0 cp --parents --preserve=timestamps -t "$copy"

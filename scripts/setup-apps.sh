@@ -19,7 +19,7 @@ die() {
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Output only of what fails.
+# Shows output of a command only if it fails.
 quietly() {
 	"$@" >"$work/log" 2>&1 || {
 		tail -n 5 "$work/log" >&2
@@ -38,7 +38,7 @@ installed() {
 	[ "$(cat "$prefix/$1/requirement" 2>/dev/null || true)" = "$2" ]
 }
 
-# A virtual environment, which cannot be moved, so what was left half done is removed.
+# A virtual environment, which cannot be moved, so a half-made one is removed.
 environment() {
 	echo "setup-apps: installing $mpi4py into $prefix/$1"
 	rm -rf "${prefix:?}/$1"

@@ -23,7 +23,7 @@ die() {
 	exit 1
 }
 
-# What `pip install` takes to get an MPI.
+# The argument of `pip install` for an MPI.
 requirement() {
 	echo "$mpis" | awk -v name="$1" '$1 == name { print $2 "==" $3 }'
 }
@@ -44,7 +44,7 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Output only of what fails.
+# Shows output of a command only if it fails.
 quietly() {
 	"$@" >"$work/log" 2>&1 || {
 		tail -n 5 "$work/log" >&2

@@ -7,7 +7,7 @@
 #       kernels                 scripts/test-kernels.sh
 #       mpis                    scripts/setup-mpis.sh
 #       apps                    the programs of make test-apps, but for
-#       science                 those of science, make bench-apps: 110 packages, of 150 MB
+#       science                 its programs of science, and make bench-apps': 110 packages, of 150 MB
 #       python                  extensions of Python, to be built
 #       training                PyTorch and what benchmarks/training needs: 200 packages, of 190 MB
 set -eu

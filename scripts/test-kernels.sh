@@ -8,17 +8,17 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-# Integration tests (tests/NAME.rs) that run there: whatever the kernel has a say in.
+# Integration tests (tests/NAME.rs) that run there: they depend on the kernel.
 TESTS="bpf agent netns"
 
-# Which of a file's tests; none: all. Of the agent's, how programs are attached and how groups go: the
+# A file's tests to run; none: all. Of the agent's tests, the ones of attaching and of groups' ends: the
 # rest is between processes.
 tests_of() {
 	[ "$1" != agent ] || echo "attaching:: a_killed_rank pile_up"
 }
 
-# What they need that is a module in this kernel: the lab's links and switch, and TC hooks (tcx
-# came with Linux 6.6).
+# Modules of this kernel that they need: the lab's links and switch, and TC hooks (tcx came with
+# Linux 6.6).
 MODULES="veth bridge sch_ingress cls_bpf cls_u32 sch_tbf"
 
 # Seconds until a hanging guest is ended, and for one test in it.
@@ -91,7 +91,7 @@ add_modules() {
 	done
 }
 
-# Where cargo put an integration test.
+# The path at which cargo put an integration test.
 test_binary() {
 	[ -e "tests/$1.rs" ] || die "tests/$1.rs does not exist"
 	cargo test --release --quiet --no-run --test "$1" --message-format=json |

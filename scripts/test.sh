@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs the tests; the last lines are those of `cargo test`.
+# Runs the tests; the last lines are cargo test's.
 #
 #   scripts/test.sh quick    between edits: pure logic, the simulation, packets, a job on each MPI of Debian
-#   scripts/test.sh all      every behaviour once: what decides whether a change lands
+#   scripts/test.sh all      every behaviour once: decides whether a change lands
 #   scripts/test.sh long     long streams and simulations, every fault in every setting: before a release, and
 #                            after a change of the protocol
 #   scripts/test.sh soak     a job under random faults, for FOLDBACK_SOAK_HOURS
@@ -15,8 +15,8 @@ if [ "$(id -u)" -ne 0 ]; then
 	exit 1
 fi
 
-# Two lanes side by side. Most jobs of tests/mpi.rs keep both CPUs busy; those of these modules mostly wait for
-# troubles to pass. So they come in the second lane, after all other tests. What that says is shown at its end.
+# Two lanes side by side. Most jobs of tests/mpi.rs keep both CPUs busy. Jobs of these modules mostly wait for
+# troubles to pass. So they come in the second lane, after all other tests. Its output is shown at its end.
 waiting="agents faults limits multicast"
 
 all() {

@@ -6,7 +6,7 @@ include!(concat!(env!("OUT_DIR"), "/intf.rs"));
 
 /// The programs of `bpf/foldback.bpf.c`, for chunks that fit the usual MTU.
 pub static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/foldback.bpf.o"));
-/// The same for those of jumbo frames.
+/// The same programs for jumbo frames.
 pub static JUMBO_PROGRAMS: &[u8] =
     include_bytes!(concat!(env!("OUT_DIR"), "/foldback_jumbo.bpf.o"));
 

@@ -1,12 +1,11 @@
-//! Where the library is that the command preloads.
+//! The place of the library that the command preloads.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
 const NAME: &str = "libfoldback.so";
-/// From the command's directory: as it was built, and as it is installed by `make install` and by
-/// distributions.
+/// From the command's directory: in a build, and where `make install` and distributions install it.
 const DIRECTORIES: [&str; 4] = [".", "../lib", "../lib64", "../lib/x86_64-linux-gnu"];
 
 /// `FOLDBACK_LIB`, or the library that was built or installed with this executable.

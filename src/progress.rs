@@ -21,7 +21,7 @@ fn style(template: &str) -> ProgressStyle {
 pub struct Progress {
     /// Draws nothing where standard error is no terminal, but counts and estimates all the same.
     bar: ProgressBar,
-    /// What lines begin with; None: none are written.
+    /// The beginning of each line; None: none are written.
     lines: Option<&'static str>,
 }
 

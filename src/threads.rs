@@ -58,8 +58,9 @@ pub(crate) fn at_exit(function: extern "C" fn()) {
     }
 }
 
-/// Stack that the C library takes of every thread: thread-local storage of the program and of its libraries, which may
-/// have any size (Intel's and the sanitizers' runtimes have 100 KB). It tells by a function that Rust and Java use, too.
+/// Stack that the C library takes of every thread: thread-local storage of the program and of its libraries. It may
+/// have any size (Intel's and the sanitizers' runtimes have 100 KB). The C library tells it by a function that Rust and
+/// Java use, too.
 fn least_stack() -> Option<usize> {
     type MinStack = unsafe extern "C" fn(*const libc::pthread_attr_t) -> libc::size_t;
     // SAFETY: the name is a C string; glibc gives the function this type. It only reads the attributes.

@@ -8,16 +8,16 @@ use crate::mpi::Mpi;
 /// Polls before the CPU is offered to others: at most, and where a process starts.
 const MOST_SPINS: u32 = 256;
 const FIRST_SPINS: u32 = 32;
-/// Yields from one drive of the MPI's progress to the next, and from one look at the clock to the
-/// next. Driving it costs 0.2 to 0.7 us, so it must not come with every short wait; what it lets
-/// through (a rendezvous send, say) can wait for the few microseconds of a short one.
+/// Yields from one drive of the MPI's progress to the next, and from one look at the clock to the next. Driving it
+/// costs 0.2 to 0.7 us, so it must not come with every short wait. The messages that it lets through (a rendezvous
+/// send, say) can wait for the few microseconds of a short one.
 const PROGRESS_EVERY: u32 = 64;
 const CLOCK_EVERY: u32 = 8;
 /// A yield may take a time slice where CPUs are short, so progress is driven by the clock too.
 const PROGRESS_WITHIN: Duration = Duration::from_micros(500);
-/// After so long without movement a wait sleeps between its looks. Threads that yield in a loop
-/// while a sibling of theirs wakes every half millisecond (the helper thread, the MPI's own) starve
-/// processes of other sessions for seconds on Linux 6.18, the ones that are waited for among them.
+/// After so long without movement a wait sleeps between its looks. Some threads have a sibling that wakes every half
+/// millisecond (the helper thread, the MPI's own). If they yield in a loop, they starve processes of other
+/// sessions for seconds on Linux 6.18, and the rank that is waited for may be among them.
 const RESTLESS: Duration = Duration::from_millis(5);
 const NAP: Duration = Duration::from_micros(50);
 
@@ -27,9 +27,9 @@ static SPINS: AtomicU32 = AtomicU32::new(FIRST_SPINS);
 
 /// One wait of one rank.
 ///
-/// While a rank waits for frames, messages that the program posted before must still get through,
-/// or two ranks may wait for each other (a rendezvous send, say, that the peer must receive before
-/// it comes to our collective). So every wait drives the real MPI's progress.
+/// While a rank waits for frames, messages that the program posted before must still get through. Otherwise two ranks
+/// may wait for each other: the peer may have to receive a rendezvous send before it comes to our collective. So every
+/// wait drives the real MPI's progress.
 pub struct Waiter<'a> {
     mpi: &'a Mpi,
     spins: u32,

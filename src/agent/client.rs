@@ -20,7 +20,7 @@ use crate::agent::spec::GroupSpec;
 use crate::agent::trust::{in_user_namespace, may_serve};
 use crate::bindings::fb_counters;
 
-/// An agent that just starts is still loading its programs; and on a machine with many more threads than CPUs it gets
+/// An agent that just starts is still loading its programs. On a machine with many more threads than CPUs it gets
 /// little of them, and waits for locks of the kernel that others hold meanwhile.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// yield.
 const PATIENCE_WITH_OWN: Duration = Duration::from_secs(300);
 
-/// What the programs counted is worth no more.
+/// The programs' counters are worth no more.
 const PATIENCE_FOR_COUNTERS: Duration = Duration::from_secs(20);
 
 /// A connection to an agent. Groups live as long as it does.
@@ -59,7 +59,7 @@ pub struct Opening {
 pub struct Group {
     /// Index into the agent's maps.
     pub slot: u32,
-    /// What takes its frames in.
+    /// The hook that takes its frames in.
     pub hook: Hook,
     /// Name of the interface that its frames take.
     pub interface: String,
@@ -96,7 +96,7 @@ impl Client {
         Opening::new(address, versions, patience)?.wait()
     }
 
-    /// What the agent said of itself when the connection was made.
+    /// The agent's words of itself when the connection was made.
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }
@@ -125,7 +125,7 @@ impl Client {
         }
     }
 
-    /// What the programs counted for a group, over all CPUs.
+    /// The programs' counters of a group, over all CPUs.
     pub fn counters(&self, slot: u32) -> Result<fb_counters> {
         match self.ask_within(&Request::Counters { slot }, PATIENCE_FOR_COUNTERS)? {
             (Reply::Counters(counters), _) => Ok(counters),
@@ -133,8 +133,8 @@ impl Client {
         }
     }
 
-    /// The interface that has an address, and the chunks it can carry, once all is there for a group to come, which would
-    /// have this window with chunks of the usual size.
+    /// The interface that has an address, and the chunks it can carry. The agent answers once all is there for a group
+    /// to come, with this window and chunks of the usual size.
     pub fn interface(&self, address: Ipv4Addr, window: u32) -> Result<InterfaceReply> {
         self.ask(&Request::Interface { address, window }).and_then(interface_of)
     }

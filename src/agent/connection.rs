@@ -34,7 +34,7 @@ pub(crate) struct Connection {
     pending: Option<Pending>,
 }
 
-/// What becomes of a connection.
+/// The fate of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Lives,
@@ -53,7 +53,7 @@ impl Connection {
         Self { peer, id, socket, heard, greeted: false, groups: 0, pending: None }
     }
 
-    /// What it waits for. Nothing more is read from a client that does not take its reply.
+    /// The events that it waits for. Nothing more is read from a client that does not take its reply.
     pub(crate) fn interest(&self) -> PollFlags {
         if self.pending.is_some() { PollFlags::POLLOUT } else { PollFlags::POLLIN }
     }

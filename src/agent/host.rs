@@ -37,7 +37,7 @@ struct GroupRecord {
     hook: Hook,
     map: u32,
     since: Instant,
-    /// The interface takes in what is sent to all members, as long as it is there.
+    /// While this exists, the interface takes in frames that are sent to all members.
     _membership: Option<Membership>,
 }
 
@@ -94,7 +94,7 @@ impl Host {
         &self.options
     }
 
-    /// How many groups there are.
+    /// The number of groups.
     pub(crate) fn groups(&self) -> usize {
         self.groups.len()
     }
@@ -111,7 +111,7 @@ impl Host {
         Ok(())
     }
 
-    /// Makes a group; the descriptor is that of its cells.
+    /// Makes a group; the descriptor is its cells'.
     pub(crate) fn create_group(
         &mut self,
         connection: ConnectionId,
@@ -260,8 +260,8 @@ impl Host {
         Ok(())
     }
 
-    /// What an address's interface can carry, for a group to be made. All that takes long is done now, since the rank need
-    /// not wait for this answer.
+    /// The chunks that an address's interface can carry, for a group to be made. All that takes long is done now, since
+    /// the rank need not wait for this answer.
     pub(crate) fn interface(&mut self, address: Ipv4Addr, window: u32) -> Result<InterfaceReply> {
         self.check_not_ending()?;
         check_window(window)?;

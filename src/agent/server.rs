@@ -103,7 +103,7 @@ impl Server {
         Ok(false)
     }
 
-    /// Which of stop, the connections and the listener have something to do.
+    /// Waits until stop, the connections or the listener have something to do, and returns which.
     fn wait(&self, stop: BorrowedFd<'_>, end: Option<Instant>) -> nix::Result<Vec<bool>> {
         let now = Instant::now();
         let accept_after = self.accept_after.filter(|at| *at > now);

@@ -53,17 +53,17 @@ impl Collective {
     pub fn how(self) -> &'static str {
         match self {
             Self::Barrier => "fold to all",
-            Self::Allreduce => "fold to all; long, by shards; or deposit, and each folds all",
+            Self::Allreduce => "fold to all; long ones by shards; or deposit, and each folds all",
             Self::Reduce => "fold to the root; or deposit there, and the root folds all",
-            Self::Bcast => "fan-out; long, by shards",
-            Self::Scatter => "fan-out of the whole; each takes its own",
+            Self::Bcast => "fan-out; long ones by shards",
+            Self::Scatter => "fan-out of the whole; each rank takes its own part",
             Self::Reduce_scatter | Self::Reduce_scatter_block => {
                 "fold of the whole to all, and each takes its own; or deposit, and each folds its own"
             }
             Self::Allgather | Self::Allgatherv => "deposit; beyond one chunk, fan-out of each part",
             Self::Gather => "deposit at the root, of one chunk in all",
-            Self::Scan | Self::Exscan => "deposit; each folds its own prefix",
-            Self::Alltoall => "deposit of everything; each takes its column",
+            Self::Scan | Self::Exscan => "deposit; each rank folds its own prefix",
+            Self::Alltoall => "deposit of everything; each rank takes its column",
         }
     }
 

@@ -1,9 +1,9 @@
 //! Groups that outlive their communicators, to serve others of the same ranks in the same order.
 //!
 //! Libraries duplicate MPI_COMM_WORLD, or make rows and columns of it, for a few calls, and free that sooner than a
-//! group is made. So the group of one that is freed serves the next one, from its first call. Freeing is local: a
-//! rank may have freed what another still uses. Which groups are free on all ranks, they tell each other at the
-//! first call on the new communicator, by the MPI: on any other the ranks' calls may come in another order.
+//! group is made. So the group of a freed one serves the next one, from its first call. Freeing is local: a rank may
+//! have freed what another still uses. So the ranks tell each other which groups are free on all, by the MPI, at the
+//! first call on the new communicator. On any other the ranks' calls may come in another order.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -20,7 +20,7 @@ use crate::setup::Context;
 pub(super) struct Most {
     /// Groups of a family; each has a bit in what the ranks tell each other.
     pub(super) of_one: usize,
-    /// Families, for a program may make ever new sets of ranks. Each rank has those that it is of.
+    /// Families, for a program may make ever new sets of ranks. Each rank has the families that it is part of.
     pub(super) families: usize,
     /// Groups of all families together: each takes a slot of the agent's and 1.5 MB, which others may need.
     pub(super) in_all: usize,
@@ -39,7 +39,7 @@ pub enum When {
     First,
     /// It has had so many calls that it gets a group of its own, at least.
     Due,
-    /// It had one, which has lost its programs, as those of its family have.
+    /// It had a group, which has lost its programs, as its family's groups have.
     Again,
 }
 
@@ -64,13 +64,13 @@ type ByRanks = HashMap<Box<[c_int]>, Arc<Family>>;
 pub(super) struct Family {
     /// Eligible calls on those without a group.
     calls: AtomicU32,
-    /// What its ranks have in common, if they have met on one of its communicators, and that holds for all of these.
+    /// Facts that its ranks have in common, if they met on one of its communicators, and these hold for all of them.
     alike: OnceLock<Alike>,
     /// Most groups.
     most: usize,
     state: Mutex<State>,
-    /// Some thread is at it. What is agreed upon one at a time comes in one order on all ranks: nothing is
-    /// agreed before all ranks take part.
+    /// Some thread is at it. One agreement at a time keeps one order on all ranks: nothing is agreed before all ranks
+    /// take part.
     is_busy: AtomicBool,
 }
 
@@ -83,7 +83,7 @@ struct State {
 }
 
 struct Kept {
-    /// Whose group it is, or was. The group may be lost, without another in its place: on all ranks alike.
+    /// The owner of the group, now or before. The group may be lost, without another in its place: on all ranks alike.
     communicator: Arc<Communicator>,
     is_freed: bool,
 }
@@ -298,7 +298,7 @@ impl Drop for Busy<'_> {
 }
 
 impl Communicators {
-    /// A group for a communicator that has none: that of a freed relative, or a new one. Collective.
+    /// A group for a communicator that has none: a freed relative's, or a new one. Collective.
     pub fn group_for(
         &self,
         context: &Context<'_>,

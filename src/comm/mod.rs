@@ -32,7 +32,7 @@ pub struct Folding {
     pub group: Group,
     /// The ways of blocking collectives, as far as they are measured.
     pub router: Router,
-    /// What kind of group it is, for what is measured.
+    /// The kind of group, by which measurements are kept.
     ground: Ground,
     /// Blocking calls since all ranks looked whether the group's programs are there; and from one look to the next.
     calls: u32,
@@ -41,12 +41,11 @@ pub struct Folding {
 
 /// Blocking calls from one such look to the next.
 const LOOK_EVERY: u32 = 1024;
-/// Calls until a rank that may be its own agent loads programs, as a multiple of the calls that make a group where an agent
-/// is: it takes some 10 to 30 times as long.
+/// Calls until a rank that may be its own agent loads programs, as a multiple of the calls that make a group where an
+/// agent is. Loading takes some 10 to 30 times as long.
 const LOAD_AFTER: u32 = 32;
-/// Eligible calls until it is tried again to make a group in place of one that has lost its programs: while new agents
-/// prepare one, and where there is none to be had; twice as many after each trial in vain, which takes seconds where frames
-/// are filtered; and at most.
+/// Eligible calls until foldback tries to replace a group that has lost its programs: while new agents prepare one,
+/// where none is to be had, and at most. Each trial in vain doubles them: it takes seconds where frames are filtered.
 const AGAIN_SOON: u32 = 64;
 const AGAIN_AFTER: u32 = 10_000;
 const AGAIN_AFTER_MOST: u32 = 1 << 30;
@@ -114,7 +113,7 @@ impl Lack {
     }
 }
 
-/// What ranks have told each other, so that they choose alike: those of one communicator, or all.
+/// Facts that ranks have told each other, so that they choose alike: the ranks of one communicator, or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alike {
     /// Whether folded requests can be completed, on all of them.
@@ -127,20 +126,20 @@ pub struct Alike {
 /// How a communicator's sums are quantized, whichever group it has.
 #[derive(Default)]
 pub struct Quantizing {
-    /// What this rank has been asked for, before its ranks met.
+    /// The kind that this rank has been asked for, before its ranks met.
     pub asked: Option<String>,
-    /// What the program has said of this communicator, on all ranks alike, if it has.
+    /// The program's choice for this communicator, on all ranks alike, if it has made one.
     pub own: Option<Option<Quantize>>,
-    /// What they are made in, and what is carried from one to the next.
+    /// Memory for the sums, and the errors that are carried from one sum to the next.
     pub scratch: Scratch,
 }
 
-/// What is known of a communicator.
+/// The state of a communicator.
 pub struct Communicator {
     pub rank: usize,
     /// Number of its ranks.
     pub size: usize,
-    /// Those with the same ranks.
+    /// Communicators with the same ranks.
     family: Option<Arc<Family>>,
     /// Why it is left to MPI, for good.
     declined: OnceLock<Reason>,
@@ -152,7 +151,7 @@ pub struct Communicator {
     is_met: AtomicBool,
     /// Its ranks have met, and are alike.
     alike: OnceLock<Alike>,
-    /// How many of these there must be next time, if it has had a group before; else all that is tried is once.
+    /// Eligible calls before the next trial, if it has had a group before; else there is one trial only.
     again: Option<AtomicU32>,
     /// Groups of its persistent collectives.
     pool: Pool,
@@ -228,7 +227,7 @@ impl Communicator {
         !self.is_met.swap(true, Ordering::Relaxed)
     }
 
-    /// What its ranks have in common, if they have met and are alike.
+    /// Facts that its ranks have in common, if they have met and are alike.
     #[inline]
     pub fn alike(&self) -> Option<Alike> {
         self.alike.get().copied().or_else(|| self.family.as_ref()?.alike())
@@ -242,7 +241,7 @@ impl Communicator {
         }
     }
 
-    /// An eligible call that finds no group. Returns how many there were before it.
+    /// Counts an eligible call that finds no group. Returns the number of calls before it.
     pub fn count(&self) -> u32 {
         if let Some(family) = &self.family {
             family.count();
@@ -250,7 +249,7 @@ impl Communicator {
         self.calls.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What a rank that may be its own agent does for its group. Who wants one at once waits for it.
+    /// The haste of a rank that may be its own agent. A rank that wants a group at once waits for it.
     fn haste(&self, setup_calls: u32) -> Haste {
         let family = self.family.as_ref().map_or(0, |family| family.calls());
         let calls = self.calls.load(Ordering::Relaxed).max(family);
@@ -328,13 +327,13 @@ impl Communicator {
         new
     }
 
-    /// Its groups, as it is freed: its own, and those of persistent collectives that nobody has.
+    /// Its groups, when it is freed: its own, and the unused ones of persistent collectives.
     fn close(self: Arc<Self>) -> impl Iterator<Item = Arc<Self>> {
         let spare = self.close_pool();
         std::iter::once(self).chain(spare)
     }
 
-    /// The latter alone.
+    /// The unused groups of persistent collectives alone.
     fn close_pool(&self) -> impl Iterator<Item = Arc<Self>> + use<> {
         self.pool.close().into_iter()
     }

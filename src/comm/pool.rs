@@ -1,8 +1,8 @@
 //! Groups of persistent collectives, each of which has one to itself as long as it lives.
 //!
-//! Making a group takes milliseconds, and a program may make and free persistent collectives in a loop.
-//! So the group of a freed one stays with its communicator for the next. Freeing is local: a rank may
-//! have freed what another still has. Which group is free on all ranks, they tell each other by a fold.
+//! Making a group takes milliseconds, and a program may make and free persistent collectives in a loop. So the group of
+//! a freed one stays with its communicator for the next. Freeing is local: a rank may have freed what another still
+//! has. So the ranks tell each other by a fold which groups are free on all.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -46,7 +46,7 @@ impl Pool {
         self.owned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many groups there are; and one bit for each that is free here.
+    /// The number of groups; and one bit for each that is free here.
     fn free(&self) -> (usize, u64) {
         let pool = self.lock();
         let Some(owned) = pool.as_deref() else { return (0, 0) };
@@ -139,7 +139,7 @@ impl Communicators {
     }
 }
 
-/// Which of the groups in `communicator`'s pool are free on all ranks, of those that are free here. Collective.
+/// The groups in `communicator`'s pool that are free on all ranks, out of the groups `free` here. Collective.
 fn free_on_all(
     context: &Context<'_>,
     comm: Handle,

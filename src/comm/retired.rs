@@ -23,9 +23,9 @@ pub struct Retired {
 #[derive(Default)]
 struct State {
     communicators: Vec<Arc<Communicator>>,
-    /// Counters of those that are gone altogether.
+    /// Counters of the groups that are gone altogether.
     report: Option<HostLine>,
-    /// What was measured on them.
+    /// Measurements on these.
     measured: Profile,
 }
 
@@ -39,7 +39,7 @@ impl Retired {
         self.state().communicators.extend(communicators);
     }
 
-    /// Destroys those of which all members have taken leave; at the end, all.
+    /// Destroys the groups that all members have left; at the end, all.
     pub fn reap(&self, all: bool) {
         let mut state = self.state();
         let State { communicators, report, measured } = &mut *state;
@@ -88,12 +88,12 @@ impl Retired {
         }
     }
 
-    /// What was measured on those that are gone.
+    /// Takes the measurements on the groups that are gone.
     pub fn take_measured(&self) -> Profile {
         std::mem::take(&mut self.state().measured)
     }
 
-    /// What the kernel of this host did for those that are gone.
+    /// Takes this host's kernel counters of the groups that are gone.
     pub fn take_report(&self) -> Option<HostLine> {
         self.state().report.take()
     }

@@ -24,10 +24,10 @@ use crate::setup::{Context, NoGroup, set_up};
 #[derive(Default)]
 pub struct Communicators {
     known: RwLock<ByHandle>,
-    /// Groups of those that were freed.
+    /// Groups of freed communicators.
     pub retired: Retired,
     pub(super) families: Families,
-    /// What jobs before this have measured: as rank 0 has read it, and as all ranks know it.
+    /// Measurements of earlier jobs: as rank 0 has read them, and as all ranks know them.
     kept: OnceLock<Profile>,
     profile: OnceLock<Profile>,
     /// Why a communicator of all ranks has no group, the first one that asked for it; `None`: it has one.
@@ -36,7 +36,7 @@ pub struct Communicators {
     quantize: AtomicBool,
     /// All ranks of MPI_COMM_WORLD have met: all have foldback.
     all_are_here: AtomicBool,
-    /// What they have in common, if that holds for all communicators.
+    /// Facts that they have in common, if these hold for all communicators.
     alike: OnceLock<Alike>,
 }
 
@@ -141,8 +141,8 @@ impl Communicators {
         all.into_iter().flat_map(Communicator::close).chain(freed).collect()
     }
 
-    /// Sees `comm` as a new communicator, whose group has lost its programs: with a new group, or, if that
-    /// cannot be made now, none for a while. Whatever is under way in the old one goes on there. Collective.
+    /// Sees `comm`, whose group has lost its programs, as a new communicator. It has a new group or, if none can be
+    /// made now, none for a while. Operations under way in the old group go on there. Collective.
     pub fn renew(
         &self,
         context: &Context<'_>,
@@ -228,7 +228,7 @@ impl Communicators {
         self.all_are_here.store(true, Ordering::Relaxed);
     }
 
-    /// What the ranks of every communicator have in common, if all have met.
+    /// Facts that the ranks of every communicator have in common, if all have met.
     #[inline]
     pub fn alike(&self) -> Option<Alike> {
         self.alike.get().copied()

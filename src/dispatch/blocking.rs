@@ -202,9 +202,9 @@ unsafe fn run_job(judged: &Judged<'_>, context: &Context<'_>, job: Job, ways: Wa
     }
 }
 
-/// Which way a collective of so many bytes goes that fits and whose ways are compared; if it is time to, the ranks add
-/// up first what they have measured.
-fn choose(
+/// Chooses the way of a collective of so many bytes that fits and whose ways are compared. If it is time to, the ranks
+/// first add up what they have measured.
+pub(super) fn choose(
     judged: &Judged<'_>,
     folding: &mut Folding,
     collective: Collective,

@@ -1,6 +1,6 @@
-//! Exact sums of blocking calls, whatever becomes of them: long ones go in pieces, and of what is left to the
-//! MPI it is asked for everyone's numbers alone, which are summed here. So a program that asks for exact sums
-//! (`FOLDBACK_SUM=exact`) has them also before there is a group, and where there is none.
+//! Exact sums of blocking calls (`FOLDBACK_SUM=exact`). Long ones go in pieces. If a sum is left to the MPI, it only
+//! gathers everyone's numbers, which are summed here. So a program has exact sums also before there is a group, and
+//! without one.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};

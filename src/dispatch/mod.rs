@@ -26,7 +26,7 @@ use meeting::Meeting;
 pub use persistent::{free_persistent, start_persistent};
 use stopwatch::Stopwatch;
 
-/// What is to be done when the real MPI has done a call.
+/// The work that is left when the real MPI has done a call.
 pub enum After {
     Stop(Stopwatch),
     Meet(Meeting),

@@ -37,7 +37,7 @@ pub(super) unsafe fn start(judged: Judged<'_>, request: *mut c_void) -> Result<c
 /// Begins a plan in `communicator`'s group; `open` makes its request.
 ///
 /// # Safety
-/// *Buffers* of the [program](crate::mpi), those of the plan.
+/// *Buffers* of the [program](crate::mpi): the plan's buffers.
 pub(super) unsafe fn begin(
     process: &'static Process,
     config: &Config,

@@ -19,7 +19,7 @@ pub use operation::{Job, Outcome, Pattern, Raw};
 pub const SHARDS_FROM: usize = 4096;
 const SCATTER_FROM: usize = 32 << 10;
 
-/// What is under way of one rank in one group.
+/// One rank's side of a group, with all that is under way.
 pub struct Engine<M, F> {
     /// Its rank and host in the group.
     pub place: Place,
@@ -27,12 +27,12 @@ pub struct Engine<M, F> {
     wire: Option<Wire<M, F, Raw>>,
     /// Present where several ranks share a host.
     leaf: Option<Leaf>,
-    /// What is under way, oldest first; it ends in this order.
+    /// Operations under way, oldest first; they end in this order.
     operations: VecDeque<Operation>,
     /// Operations started, and over.
     started: u64,
     ended: u64,
-    /// Of those that ended in one, and whose starter asks for it by their number.
+    /// The mismatches of ended operations whose starters ask for them by number.
     mismatches: Vec<(u64, Mismatch)>,
     out_of_step: bool,
 }
@@ -146,7 +146,7 @@ impl<M: Memory, F: Fabric> Engine<M, F> {
         }
     }
 
-    /// Likewise, a fold of so many bytes to all.
+    /// How a fold to all of so many bytes goes if nothing has been measured.
     pub fn usual_fold(&self, bytes: usize) -> Algorithm {
         let long = bytes > SHARDS_FROM;
         if long { Algorithm::Shards } else { Algorithm::best(self.place.layout.hosts.len()) }

@@ -11,7 +11,7 @@ use crate::topology::{Image, Layout, Place};
 use crate::wire::cells::Memory;
 use crate::wire::{Algorithm, Buffers, Fabric, Kind, Mismatch, Part, Transfer, Wire};
 
-/// What a collective does, in terms of ranks of the communicator.
+/// The work of a collective, in terms of ranks of the communicator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// Allreduce; with no bytes, Barrier.
@@ -49,7 +49,7 @@ impl Pattern {
 /// them relies on that.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Which ranks bring data, and which get some.
+    /// The ranks that bring data, and the ranks that get some.
     pub pattern: Pattern,
     /// `enum fb_op`, of folds.
     pub op: u8,
@@ -129,7 +129,7 @@ impl Buffers for Raw {
     }
 }
 
-/// Where an operation stands.
+/// The progress of an operation.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     /// A round begins, or (without a leaf) nothing has been submitted.
@@ -161,7 +161,7 @@ pub struct Operation {
     round: usize,
     /// Tells whoever started it that it is over.
     over: Option<Outcome>,
-    /// What this rank knows of the length of the message, see `struct fb_frame`.
+    /// The length of the message, as far as this rank knows it, see `struct fb_frame`.
     message: u64,
     mismatch: Option<Mismatch>,
 }

@@ -21,7 +21,7 @@ pub type GroupWire = Wire<Mapped, GroupWays, Raw>;
 
 /// A group that works.
 pub struct Group {
-    /// What is under way in it.
+    /// Its operations under way.
     pub engine: Engine<Mapped, GroupWays>,
     /// Present in the leader of each host.
     member: Option<Member>,
@@ -64,7 +64,7 @@ impl Group {
         saved >= WORTH_A_NEW_GROUP && saved > chunks / 8
     }
 
-    /// What was done on this host for the group, by the kernel if it has programs, if this rank leads.
+    /// The work of this host for the group, by the kernel if it has programs, if this rank leads.
     pub fn report(&self) -> Option<HostLine> {
         let member = self.member.as_ref()?;
         let counters = match &member.served {
@@ -100,7 +100,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// What takes frames in, for people.
+    /// The hook that takes frames in, for people.
     pub fn hook(&self) -> String {
         self.served.as_ref().map_or_else(|| "none".into(), |served| served.hook.to_string())
     }
@@ -108,10 +108,10 @@ impl Member {
 
 /// A group that the agent has made, gone when its leader drops it.
 pub struct Served {
-    /// Where the group was made, and will be destroyed.
+    /// The agent that has made the group, and will destroy it.
     pub client: Arc<Client>,
     pub slot: u32,
-    /// What takes frames in.
+    /// The hook that takes frames in.
     pub hook: Hook,
     /// The process is about to end its connection.
     pub ends: bool,

@@ -1,17 +1,17 @@
-//! What the kernel of a host did for its groups.
+//! The work of a host's kernel for its groups.
 
 use serde::{Deserialize, Serialize};
 
 use crate::bindings::fb_counters;
 
-/// What the programs of one host counted for this job.
+/// The counts of one host's programs for this job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostLine {
     /// The host's name.
     pub host: String,
     /// Interface and hook of its first group.
     pub interface: String,
-    /// What takes frames in there.
+    /// The hook that takes frames in there.
     pub hook: String,
     /// Groups that this host was in.
     pub groups: u64,
@@ -38,7 +38,7 @@ impl HostLine {
     }
 }
 
-/// The kernel's counters, by their names in `bpf/abi.h`.
+/// The kernel's counters, by their names in `bpf/intf.h`.
 pub fn named(counters: &fb_counters) -> serde_json::Map<String, serde_json::Value> {
     match serde_json::to_value(counters) {
         Ok(serde_json::Value::Object(map)) => map,

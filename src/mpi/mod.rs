@@ -4,12 +4,12 @@
 //! `unsafe` code from the program's call down to the engine relies on what MPI demands of its callers, and
 //! cites it by two names:
 //!
-//! * **Arguments** (MPI-4.1, 2.4 to 2.6): handles are live, or the MPI refuses them; an array has as many
-//!   elements as the call says or the communicator has ranks; what is written through a pointer other than
-//!   a buffer has room. So for as long as the call lasts.
-//! * **Buffers** (MPI-4.1, 5.2, 6.2 and 6.12): those of a call that MPI does not refuse span its elements.
-//!   Until the operation is complete on this rank, the program writes to none of them, and leaves those
-//!   alone that are received into.
+//! * **Arguments** (MPI-4.1, 2.4 to 2.6): handles are live, or the MPI refuses them. An array has as many
+//!   elements as the call says or the communicator has ranks. A pointer other than a buffer has room for
+//!   all that is written through it. So for as long as the call lasts.
+//! * **Buffers** (MPI-4.1, 5.2, 6.2 and 6.12): the buffers of a call that MPI does not refuse span its elements.
+//!   Until the operation is complete on this rank, the program writes to none of them, and leaves
+//!   receive buffers alone.
 #![allow(unsafe_code)]
 
 pub mod abi;
@@ -31,7 +31,7 @@ use types::Shape;
 
 /// Tag of messages that this process sends itself to copy; lower ones complete requests.
 const COPY_TAG: c_int = 32_767;
-/// What is returned where the MPI could not even be asked.
+/// The code that is returned where the MPI could not even be asked.
 const FAILED: c_int = 1;
 
 thread_local! {
@@ -51,7 +51,7 @@ pub struct Mpi {
     refuses_aliases: OnceLock<bool>,
     /// Held while this process talks to itself: threads would get each other's messages.
     alone: Mutex<()>,
-    /// Which ops it takes on which types.
+    /// The ops that it takes on each type.
     accepted: reduce::Accepted,
     /// The attribute of [`Mpi::watch`].
     keyval: OnceLock<Option<c_int>>,
@@ -211,9 +211,9 @@ impl Mpi {
             })
     }
 
-    /// From now on the MPI is asked what it takes of a call's arguments. Before, it is said to take all: Open MPI 4 takes
-    /// 10 ms for its first message if a collective of one process alone comes before that, because it looks at its
-    /// connections just once in 10 ms until it has one. Returns whether it can be asked.
+    /// From now on the MPI is asked what it takes of a call's arguments. Before, it is said to take all. Open MPI 4
+    /// looks at its connections just once in 10 ms until it has one. So its first message takes 10 ms if a collective
+    /// of one process alone comes before that. Returns whether it can be asked.
     pub fn begin_asking(&self) -> bool {
         self.is_asked.store(true, Ordering::Relaxed);
         self.private_self().is_some()
@@ -301,7 +301,7 @@ impl Mpi {
     /// Gathers `bytes` bytes of every rank of `comm` at all. Returns what MPI does. Collective.
     ///
     /// # Safety
-    /// `from` points to as many bytes, and is no part of `all`, which is for those of all ranks.
+    /// `from` points to as many bytes, and is no part of `all`, which is for the bytes of all ranks.
     pub unsafe fn gather_at_all(
         &self,
         comm: Handle,
@@ -401,7 +401,7 @@ impl Mpi {
         }
     }
 
-    /// What this MPI returns where more came than there is room for (MPI_ERR_TRUNCATE): found by having it
+    /// The code that this MPI returns where more came than there is room for (MPI_ERR_TRUNCATE): found by having it
     /// happen. Open MPI does not mind in messages to oneself, MPICH 5 not in collectives of one process.
     #[cold]
     pub fn truncated(&self) -> c_int {

@@ -8,7 +8,7 @@ use super::pmpi::Handle;
 use super::types::{Op, Shape, TYPES};
 use super::{FAILED, Mpi};
 
-/// What is known of predefined ops on predefined types, by the numbers of both.
+/// The known answers for predefined ops on predefined types, by the numbers of both.
 pub struct Accepted([[AtomicU8; Op::NUMBERS]; TYPES.len()]);
 
 const UNKNOWN: u8 = 0;
@@ -21,13 +21,13 @@ impl Default for Accepted {
     }
 }
 
-/// Where elements are kept aligned at least as well as in any program.
+/// The alignment of elements here, at least as good as in any program.
 const ALIGNMENT: usize = 64;
 
 /// Memory for some elements of a datatype, wherever its displacements want them to lie.
 pub struct Elements {
     _memory: Vec<u8>,
-    /// What MPI takes for their address.
+    /// Their address, as MPI takes it.
     data: *mut c_void,
     count: usize,
     datatype: Handle,
@@ -35,9 +35,9 @@ pub struct Elements {
 }
 
 impl Mpi {
-    /// Whether a reduction by `op` on `datatype` is one that the MPI takes. It is asked, by a reduction of
-    /// this process alone, in which the op is not called; of predefined ones once and for all, while the
-    /// handle of the program's own may mean something else by the next call.
+    /// Whether the MPI takes a reduction by `op` on `datatype`. It is asked, by a reduction of this process alone, in
+    /// which the op is not called. Of predefined ones it is asked once and for all, while the handle of the program's
+    /// own may mean something else by the next call.
     pub fn accepts(&self, (datatype, shape): (Handle, Shape), op: Handle) -> bool {
         let known = self.abi.datatype(datatype).zip(self.abi.op(op));
         let known = known.map(|(t, op)| &self.accepted.0[usize::from(t.row)][op.number()]);

@@ -1,5 +1,5 @@
-//! The invariant of routes, tested as such: whatever one rank alone has wrong, all others take one way, and it
-//! takes the same, or the real MPI refuses its call and that changes nothing.
+//! Tests the invariant of routes. If one rank's arguments are wrong, all others take one way. That rank takes it, too,
+//! or the real MPI refuses its call, which changes nothing.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -101,7 +101,7 @@ fn address(at: usize) -> *mut c_void {
 const SEND: usize = 0x10_0000;
 const RECV: usize = 0x80_0000;
 
-/// What one rank passes. Arrays are its own.
+/// The arguments of one rank, with arrays of its own.
 #[derive(Clone)]
 struct Passed {
     call: Call,
@@ -172,7 +172,7 @@ fn right(collective: Collective, datatype: Handle, op: Handle, count: i64, ranks
 /// Something that one rank may do to its call.
 type Change = (&'static str, fn(&mut Passed, usize));
 
-/// Changes that leave the amount of data as it is, wherever it matters. The second argument: the rank.
+/// Changes that keep the amount of data, wherever it matters. The second argument: the rank.
 const CHANGES: &[Change] = &[
     ("as the others", |_, _| ()),
     ("null to send", |p, _| p.call.send.data = null_mut()),
@@ -319,10 +319,10 @@ fn mpi_refuses(passed: &Passed, rank: usize, ranks: usize) -> bool {
     }
 }
 
-/// What a rank does with its call.
+/// A rank's decision on its call.
 type Verdict = Result<(Admitted, Ends, Fit), Left>;
 
-/// What all ranks must have in common of it.
+/// The part of it that all ranks must have in common.
 fn common(verdict: &Verdict) -> Result<(bool, bool, &Fit), Left> {
     let (admitted, _, fit) = verdict.as_ref().map_err(|left| *left)?;
     Ok((admitted.measured, admitted.quantized.is_some(), fit))
@@ -431,7 +431,7 @@ fn calls() -> impl Iterator<Item = (Collective, Handle, Handle, i64)> {
     Collective::ALL.iter().flat_map(move |collective| of(*collective))
 }
 
-/// Returns how many calls were checked, and how many of them were refused.
+/// Returns the number of checked calls, and the number of refused ones.
 fn check_all(config: &Config, form: Form, layout: &Layout) -> (u32, u32) {
     let (mut checked, mut refused) = (0, 0);
     let ranks = layout.ranks();

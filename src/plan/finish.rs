@@ -1,4 +1,4 @@
-//! What is to be done with what a group brought.
+//! The end of a plan, when a group has brought its bytes.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use crate::mpi::pmpi::Handle;
 use crate::route::eligibility::{Keys, Reduction};
 use crate::topology::Image;
 
-/// What is left to do when the group is done, with what came.
+/// The work that is left when the group is done.
 pub enum Finish {
     /// Nothing: the result is where it belongs.
     Done,
@@ -21,7 +21,7 @@ pub enum Finish {
     },
     /// Keys back to elements.
     Unkey {
-        /// Where the keys begin in what came.
+        /// The first byte of the keys in the bytes that came.
         at: usize,
         to: *mut u8,
         bytes: usize,
@@ -34,20 +34,20 @@ pub enum Finish {
 
 /// A run of bytes that become elements.
 pub struct Piece {
-    /// Where, in what came.
+    /// Its place in the bytes that came.
     pub bytes: Range<usize>,
-    /// At which element of the buffer.
+    /// Its first element in the buffer.
     pub at: isize,
     pub count: usize,
 }
 
-/// Everyone's contribution, and what is to become of it here.
+/// Everyone's contribution, and how it is folded here.
 pub struct Deposits {
-    /// Where the parts are.
+    /// The places of the parts.
     pub image: Arc<Image>,
     /// Ranks whose contributions are folded.
     pub ranks: Range<usize>,
-    /// Which bytes of each.
+    /// The bytes of each that are folded.
     pub piece: Range<usize>,
     pub to: *mut c_void,
     pub fold: Reduction,

@@ -1,4 +1,4 @@
-//! What goes through a group.
+//! The forms in which calls go through a group.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::topology::Image;
 /// Most bytes of an image: on hosts with several ranks it has to fit into a block of theirs.
 pub const MOST_IMAGE: usize = segment::BLOCK - 4096;
 
-/// Who folds, of reductions.
+/// The arithmetic of a fold, by the kernel or by shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel {
     /// `enum fb_op`.
@@ -21,7 +21,7 @@ pub struct Kernel {
     pub keys: Option<Keys>,
 }
 
-/// What goes through the group.
+/// The form in which a call goes through the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fit {
     /// One message of so many bytes.
@@ -29,7 +29,7 @@ pub enum Fit {
     /// One, folded.
     Folded(usize, Kernel),
     Parts(Arc<Image>),
-    /// Likewise, of more than a chunk: what can be brought to all, and not to a root alone.
+    /// Parts of more than a chunk, which can be brought to all, and not to a root alone.
     LongParts(Arc<Image>),
 }
 

@@ -1,5 +1,5 @@
-//! What goes through the group for a call, and what the group does with it: pure, and the same on all ranks
-//! but for whose buffers they are. Each collective has a file, and a line in the table.
+//! The form in which a call goes through the group, and the group's work for it: pure, and the same on all ranks but
+//! for whose buffers they are. Each collective has a file, and a line in the table.
 
 #[cfg(test)]
 mod agreement;
@@ -35,29 +35,29 @@ pub use reducing::instead_of_shards;
 #[derive(Clone, Copy)]
 pub struct Case<'a> {
     pub call: &'a Call,
-    /// What all ranks know of it.
+    /// The facts that all ranks know of it.
     pub admitted: &'a Admitted,
-    /// What this rank brings and gets.
+    /// The data that this rank brings and gets.
     pub ends: &'a Ends,
 }
 
-/// What a call is for its group.
+/// The group's work for a call.
 pub struct Plan {
-    /// What the group does.
+    /// The ranks that bring data, and the ranks that get some.
     pub pattern: Pattern,
     /// The op of a fold, as the frames have it.
     pub op: u8,
-    /// The type of its elements, likewise.
+    /// The type of its elements, as the frames have it.
     pub element: u8,
     /// Bytes of the message; of a gather, of this rank's part.
     pub bytes: usize,
-    /// Where they come from.
+    /// The source of these bytes.
     pub source: Source,
-    /// Where the result goes.
+    /// The target of the result.
     pub sink: Sink,
 }
 
-/// Where a contribution comes from.
+/// The source of a contribution.
 pub enum Source {
     Nothing,
     /// Elements, as they are sent.
@@ -66,7 +66,7 @@ pub enum Source {
     Keys(*const c_void, Keys),
 }
 
-/// Where a result goes.
+/// The target of a result.
 pub enum Sink {
     Nothing,
     /// To the program's buffer.
@@ -101,7 +101,7 @@ macro_rules! of_collective {
     };
 }
 
-/// What goes through the group for a call.
+/// Finds the form in which a call goes through the group.
 ///
 /// # Errors
 /// It is too much, or nothing: the same on all ranks.

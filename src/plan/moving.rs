@@ -1,4 +1,4 @@
-//! What collectives that move data share: fan-out from a root, and deposits.
+//! The common part of collectives that move data: fan-out from a root, and deposits.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ pub fn moves(pattern: Pattern, bytes: usize, source: Source, sink: Sink) -> Plan
     Plan { pattern, op: 0, element: 0, bytes, source, sink }
 }
 
-/// What this rank brings, as it is.
+/// This rank's contribution, unchanged.
 pub fn source(ends: &Ends) -> Source {
     ends.brings.map_or(Source::Nothing, Source::Elements)
 }
@@ -49,8 +49,8 @@ pub fn gather(
     moves(pattern, image.part(ends.rank).len(), source(ends), sink)
 }
 
-/// Where bytes for elements go first: to the elements, if they are one run and lie as they come, else to
-/// memory of our own.
+/// The first target of bytes for elements: the elements, if they are one run and lie as they come, else memory of our
+/// own.
 fn deliver(to: Elements, pieces: Vec<Piece>, bytes: usize) -> Sink {
     let shape = to.shape;
     let lies_so = |piece: &Piece| {

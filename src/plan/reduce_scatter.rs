@@ -41,7 +41,7 @@ pub fn plan(case: Case<'_>, fit: Fit) -> Plan {
     reducing::fold(Pattern::FoldToAll, ends, bytes, kernel, Sink::Staged(bytes, finish))
 }
 
-/// Which bytes of all parts are this rank's, of elements of `element` bytes.
+/// This rank's bytes of all parts, of elements of `element` bytes.
 pub fn mine(ends: &Ends, element: usize) -> Range<usize> {
     let count = |rank| ends.parts.of(rank).1 * element;
     let before = (0..ends.rank).map(count).sum();

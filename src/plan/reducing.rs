@@ -1,5 +1,5 @@
-//! What reductions share. What the kernel folds goes out as it is, or as keys; of all else every rank's part
-//! is brought together, as in a gather, and folded afterwards.
+//! The common part of reductions. The kernel folds elements or keys, and processes fold shards. In all other reductions
+//! every rank's part is brought together, as in a gather, and folded afterwards.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::route::eligibility::{By, Keys, Reduction};
 use crate::route::{Ends, Reason};
 use crate::topology::Place;
 
-/// What is folded. Panics if nothing is.
+/// The fold of a call. Panics if there is none.
 pub fn reduction(case: Case<'_>) -> Reduction {
     let Some(fold) = case.admitted.fold else { unreachable!("a reduction folds") };
     fold
@@ -25,8 +25,8 @@ fn paying(ranks: usize, chunk: usize) -> usize {
     if ranks == 2 { MOST_IMAGE } else { chunk }
 }
 
-/// What goes through the group for a reduction of `bytes` bytes, which may be folded `by_shards` where it is
-/// too long to be deposited.
+/// Finds the form of a reduction of `bytes` bytes, which may be folded `by_shards` where it is too long to be
+/// deposited.
 ///
 /// # Errors
 /// It is too much.
@@ -80,8 +80,8 @@ pub fn fit(
 /// Longest contribution of two ranks, in bytes, that they swap: at 16 KiB that was no faster than shards.
 const MOST_SWAPPED: usize = 8 << 10;
 
-/// What goes through the group in place of a fold by shards. Two ranks send each other as much if they swap their
-/// contributions, and each folds them: that takes one way over the wire, and not two. `None`: it is not for them.
+/// The form that takes the place of a fold by shards. Two ranks swap their contributions, and each folds both: as many
+/// bytes, and one way over the wire in place of two. `None`: no swap.
 #[inline]
 pub fn instead_of_shards(fit: &Fit, place: &mut Place) -> Option<Fit> {
     let Fit::Folded(bytes, Kernel { keys: None, .. }) = *fit else { return None };

@@ -1,4 +1,4 @@
-//! What Fortran passes: addresses of INTEGERs, for handles as for counts.
+//! The calls of Fortran, which passes addresses of INTEGERs, for handles as for counts.
 //!
 //! Open MPI's Fortran never calls the C functions that programs call, not even to initialise, so its own
 //! functions are interposed: `mpi_allreduce_` (mpif.h and `use mpi`) and `mpi_allreduce_f08_` (`use
@@ -43,7 +43,7 @@ struct Converters {
     request_to: unsafe extern "C-unwind" fn(Handle) -> c_int,
 }
 
-/// Which of an MPI's Fortran functions a call comes from.
+/// The Fortran binding that a call comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Binding {
     /// mpif.h and `use mpi`.
@@ -164,7 +164,7 @@ pub unsafe fn store(ierror: IntegerOut, code: c_int) {
     }
 }
 
-/// What a function has returned, if the program wants to know; else the MPI has ended the job where it failed.
+/// A function's return code, if the program wants to know it; else the MPI has ended the job where it failed.
 ///
 /// # Safety
 /// *Arguments* of the [program](crate::mpi); the function has returned.
@@ -207,8 +207,7 @@ macro_rules! fortran {
     };
 }
 
-/// The same by the names that compilers give it: gfortran's, that of g77 and f2c, and that of
-/// `use mpi_f08`.
+/// The same by the names that compilers give it: gfortran's, the name of g77 and f2c, and the name of `use mpi_f08`.
 macro_rules! bindings {
     ($name:ident, ($($arg:ident: $type:ty),*), $before:expr) => {
         bindings!($name, ($($arg: $type),*), $before, || ());

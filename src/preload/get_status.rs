@@ -1,9 +1,9 @@
 //! `MPI_Request_get_status_any`, `_all` and `_some`, MPI-4.1 section 3.7.6.
 //!
-//! A program that spins on one has to see folded requests complete. Exported, they are found in processes of
-//! MPIs that are older than MPI-4.1, too, by programs that look for them: there each is made of the MPI's
-//! `MPI_Request_get_status`, as mpi4py does for itself. That cannot tell a persistent request that is not
-//! active from one that is complete.
+//! A program that spins on one has to see folded requests complete. Programs that look for these functions find them
+//! even with MPIs older than MPI-4.1, because foldback exports them. There each is made of the MPI's
+//! `MPI_Request_get_status`, as mpi4py does for itself. It cannot tell a persistent request that is not active from one
+//! that is complete.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -51,7 +51,7 @@ impl Asked {
         Self { abi: abi(), requests, statuses, count: usize::try_from(count).unwrap_or(0) }
     }
 
-    /// Those that are not null, with their indices.
+    /// The requests that are not null, with their indices.
     fn real(&self) -> impl Iterator<Item = (usize, Handle)> {
         let all = (0..self.count).map(|index| (index, self.handle(index)));
         all.filter(|&(_, request)| request != self.abi.request_null)
@@ -117,7 +117,7 @@ fn all(asked: &Asked) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// How many are complete, with their indices; or MPI_UNDEFINED if there is none to wait for.
+/// The number of complete requests, with their indices; or MPI_UNDEFINED if there is none to wait for.
 ///
 /// # Safety
 /// There is room for as many indices as requests.

@@ -1,8 +1,8 @@
 //! Persistent collectives that foldback does not take on, for Open MPI 4, which has them by the names of
 //! an extension (`MPIX_…_init`) only.
 //!
-//! A program that looks for the standard's names there finds foldback's, of those collectives that it
-//! takes on, and expects the others as well (mpi4py looks for one of them and uses all).
+//! A program that looks for the standard's names there finds foldback's, of the collectives that it takes on. It
+//! expects the others as well (mpi4py looks for one of them and uses all).
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -18,7 +18,7 @@ type Array = *const c_void;
 type Types = *const c_void;
 type Request = *mut c_void;
 
-/// One such function, and those of the standard and of the extension that it calls.
+/// One function, which calls the standard's, or else the extension's.
 macro_rules! pass_on {
     ($function:ident = $name:literal, ($($arg:ident: $type:ty),*)) => {
         /// As MPI-4.1 chapters 6 and 8 have it.

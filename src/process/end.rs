@@ -69,7 +69,7 @@ impl Process {
         }
     }
 
-    /// What was chosen for COMM_WORLD; of rank 0, for all choose alike.
+    /// The choices for COMM_WORLD; rank 0's, for all choose alike.
     fn routes(&self) -> Vec<RouteLine> {
         let world = self.mpi.abi.comm_world;
         let known = self.communicators.get(world).filter(|_| self.mpi.rank(world) == 0);

@@ -12,12 +12,12 @@ use crate::mpi::pmpi::Handle;
 /// The key of the hint; its value is what `FOLDBACK_QUANTIZE` has.
 const KEY: &CStr = c"foldback_quantize";
 
-/// What a rank asks for.
+/// A rank's wish.
 #[derive(Serialize)]
 pub(super) enum Wish<'a> {
     /// To leave things as they are.
     Nothing,
-    /// What the environment has.
+    /// To do as the environment says.
     Usual,
     This(Option<Quantize>),
     /// Nobody knows what.
@@ -29,7 +29,7 @@ impl<'a> Wish<'a> {
         Quantize::read(text).map_or(Self::Nonsense(text), Self::This)
     }
 
-    /// What a hint asks for.
+    /// The wish of a hint.
     pub(super) fn of_hint(text: Option<&'a str>) -> Self {
         text.map_or(Self::Nothing, Self::of)
     }

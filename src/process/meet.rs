@@ -15,7 +15,7 @@ use crate::mpi::pmpi::Handle;
 use crate::route::Reason;
 use crate::setup::{NoGroup, compare, roll_call};
 
-/// What a rank tells the others of itself, beside its settings.
+/// Facts that a rank tells the others of itself, beside its settings.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Here {
     before: Before,
@@ -26,7 +26,7 @@ pub(super) struct Here {
 }
 
 impl Here {
-    /// What all ranks have in common, if the same collectives come to foldback on all.
+    /// Facts that all ranks have in common, if the same collectives come to foldback on all.
     ///
     /// # Errors
     /// Ranks would disagree on which calls are folded.
@@ -51,13 +51,13 @@ impl Process {
         Here { before, ordered, can_ask: self.mpi.begin_asking() }
     }
 
-    /// What the ranks of a communicator have in common, if they are known to be alike.
+    /// Facts that the ranks of a communicator have in common, if they are known to be alike.
     #[inline]
     pub fn alike(&self, communicator: &Communicator) -> Option<Alike> {
         self.communicators.alike().or_else(|| communicator.alike())
     }
 
-    /// How long ranks wait for those that are there, if they have foldback.
+    /// The time for which ranks wait for each other's words.
     pub(super) fn patience(&self) -> Option<Duration> {
         Some(Config::or_default(&self.config).setup_timeout)
     }

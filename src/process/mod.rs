@@ -34,7 +34,7 @@ pub struct Process {
     pub calls: Calls,
     /// Non-blocking collectives under way.
     pub requests: Requests,
-    /// Where collectives are called.
+    /// The communicators on which collectives are called.
     pub communicators: Communicators,
     agent: AgentAccess,
     sockets: SocketPool,
@@ -111,7 +111,7 @@ impl Process {
         self.is_running.load(Ordering::Relaxed)
     }
 
-    /// What a group needs of this process.
+    /// The parts of this process that a group needs.
     #[inline]
     pub fn context(&self) -> Context<'_> {
         let Self { mpi, config, agent, sockets, keepers, .. } = self;

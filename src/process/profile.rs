@@ -37,7 +37,7 @@ impl Process {
 /// Longest file: some 500 kinds of groups.
 const MOST_BYTES: usize = 4 << 20;
 
-/// What a file says; nothing if it is not there. Of a pipe or a device nothing is read, which could go on for ever.
+/// Reads a file; nothing if it is not there. Of a pipe or a device nothing is read, which could go on for ever.
 fn read(path: &str) -> Result<Profile, String> {
     let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
     let text = |file: File| {

@@ -4,11 +4,10 @@
 //! bytes completes when the collective is over. So it is a real request in every MPI, good for every
 //! wait and test, beside others of any kind.
 //!
-//! The kernels of all hosts do the work while the program computes. What is left for user space (taking
-//! results in, sending what did not fit into the window, asking for what was lost) is done when the
-//! program waits or tests, and now and then by a thread, so that no peer hangs because this process
-//! computes, or sits in a receive. The thread calls no MPI: it needs no MPI_THREAD_MULTIPLE. Unpacking
-//! and completing is left to the threads of the program.
+//! The kernels of all hosts do the work while the program computes. User space takes results in, sends what did not fit
+//! into the window, and asks for what was lost. It does so when the program waits or tests, and now and then by a
+//! thread. So no peer hangs because this process computes, or sits in a receive. The thread calls no MPI: it needs no
+//! MPI_THREAD_MULTIPLE. Unpacking and completing is left to the threads of the program.
 #![allow(unsafe_code)]
 
 pub mod persistent;
@@ -33,8 +32,8 @@ use tags::{Tag, Tags};
 /// `RESTLESS` in `wait.rs`.
 const PAUSE: Duration = Duration::from_micros(500);
 const LONGEST_PAUSE: Duration = Duration::from_millis(4);
-/// For how long it goes on looking when nothing is under way: to wake it takes the program a system call
-/// and a CPU a change of threads, each time a collective is started.
+/// Time for which it goes on looking when nothing is under way. Waking it takes a system call of the program and a
+/// CPU's change of threads, each time a collective is started.
 const LINGER: Duration = Duration::from_millis(10);
 
 /// A collective under way.
@@ -177,8 +176,8 @@ impl Requests {
         }
     }
 
-    /// Does what can be done for all that is under way, and completes what is over. Returns how many
-    /// came to their end, and whether anything moved.
+    /// Does what can be done for all that is under way, and completes what is over. Returns the number of operations
+    /// that ended, and whether anything moved.
     pub fn progress(&self, mpi: &Mpi) -> (usize, bool) {
         // Somebody else is at it, perhaps this very thread, further up.
         let Ok(mut pending) = self.pending.try_lock() else { return (0, false) };

@@ -21,15 +21,15 @@ use crate::route::{Admitted, Ends, judge};
 
 /// A collective that may be started.
 pub struct Persistent {
-    /// What it does, with datatypes and arrays of our own.
+    /// The call, with datatypes and arrays of our own.
     pub call: Call,
-    /// What may be said of that without its group.
+    /// The decision on it that needs no group.
     admitted: Admitted,
     /// Its ends on this rank.
     ends: Ends,
-    /// What goes through the group.
+    /// The form in which it goes through the group.
     pub fit: Fit,
-    /// And for the statistics.
+    /// Its message, for the statistics.
     pub message: Message,
     /// The group that it folds in, perhaps of its own.
     pub group: Arc<Communicator>,

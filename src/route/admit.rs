@@ -1,4 +1,4 @@
-//! Which calls may be folded, as far as can be said without a group.
+//! The calls that may be folded, as far as can be said without a group.
 
 use super::eligibility::{By, Reduction, bounded, size, who};
 use super::router::is_measured;
@@ -29,8 +29,8 @@ impl Admitted {
     }
 }
 
-/// Looks at a call without its group; `quantizes` says whether sums on its communicator are quantized. What is seen
-/// of it goes to `seen`, also if it is the real MPI's.
+/// Looks at a call without its group; `quantizes` says whether sums on its communicator are quantized. `seen` gets what
+/// is known of its message, also if the call is the real MPI's.
 ///
 /// # Errors
 /// It is the real MPI's.

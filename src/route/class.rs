@@ -35,10 +35,10 @@ const LATEST: u32 = 8192;
 /// Calls until the first trial where the ways were measured before.
 const LEARNT: u32 = 1024;
 
-/// What to do with one call.
+/// The work of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Which way it goes.
+    /// Its way.
     pub way: Way,
     /// Whether [`Class::took`] wants to know how long it took.
     pub timed: bool,
@@ -66,9 +66,9 @@ pub struct Class {
     ranks: usize,
     chosen: Way,
     phase: Phase,
-    /// Those that the trial tries.
+    /// The ways that the trial tries.
     tried: Vec<Way>,
-    /// What this rank has measured since the ranks last agreed, in nanoseconds, and whether they are to.
+    /// Nanoseconds that this rank has measured since the ranks last agreed, and whether they are to.
     sums: [u64; WAYS],
     due: bool,
     /// Mean nanoseconds of a call: of the first turn; and as agreed last.
@@ -112,12 +112,12 @@ impl Class {
         Self { phase, costs, interval: LEARNT, ..Self::new(ways, chosen, ranks) }
     }
 
-    /// What the ranks are to add up before the next call, if it is time to.
+    /// The measurements that the ranks are to add up before the next call, if it is time to.
     pub fn due(&self) -> Option<[u64; WAYS]> {
         self.due.then_some(self.sums)
     }
 
-    /// What the next call is to do.
+    /// Counts the next call, and returns its work.
     pub fn next(&mut self) -> Step {
         self.calls += 1;
         match &mut self.phase {
@@ -153,7 +153,7 @@ impl Class {
         *sum = sum.saturating_add(nanoseconds);
     }
 
-    /// What all ranks have measured, added up.
+    /// Takes the measurements of all ranks, added up.
     pub fn agreed(&mut self, sums: [u64; WAYS]) {
         (self.sums, self.due) = ([0; WAYS], false);
         match self.phase {
@@ -180,7 +180,7 @@ impl Class {
         sum / (u64::from(calls) * self.ranks as u64)
     }
 
-    /// `all`: of the ways, also those that were far behind.
+    /// `all`: the trial includes ways that were far behind.
     fn begin_trial(&mut self, all: bool) {
         let all = all || self.trials.is_multiple_of(FAR_TRIALS);
         let most =

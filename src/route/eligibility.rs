@@ -1,7 +1,7 @@
-//! Which calls may be folded: pure, and alike on all ranks.
+//! The calls that may be folded: pure, and alike on all ranks.
 //!
-//! MPI guarantees that a reduction's op, element type and count are equal on all ranks, and of what is
-//! moved only the amount (MPI-4.1 section 6.1); nothing else is looked at to choose the route.
+//! MPI guarantees that a reduction's op, element type and count are equal on all ranks. Of moved data it guarantees
+//! only the amount (MPI-4.1 section 6.1). The choice of the route looks at nothing else.
 
 use super::{Reason, Refused};
 use crate::bindings as b;
@@ -10,18 +10,18 @@ use crate::leaf::fold;
 use crate::leaf::quantize::{BF16, F16};
 use crate::mpi::types::{Class, Op, Shape, TypeInfo};
 
-/// What a reduction folds.
+/// The fold of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduction {
-    /// Who, and how.
+    /// Its place, and its arithmetic.
     pub by: By,
-    /// Bytes of the message, as it is sent.
+    /// Bytes of the message that is sent.
     pub bytes: usize,
     /// How its elements lie in memory.
     pub shape: Shape,
 }
 
-/// Where a reduction is folded.
+/// The place where a reduction is folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// The kernels fold it.
@@ -40,11 +40,11 @@ pub enum By {
         /// As [`fold::fold`] has it.
         element: u8,
     },
-    /// Likewise, not in any order: the exact sum, rounded once.
+    /// Each process for itself: the exact sum, rounded once, which depends on no order.
     Exact {
         /// As [`fold::fold`] has it.
         element: u8,
-        /// Whatever that costs; or else in the order of ranks where it would.
+        /// At any cost; or else in the order of ranks where the exact sum costs more.
         always: bool,
     },
     /// Integers in place of the numbers, if sums are to be quantized; or else it is the real MPI's.
@@ -79,9 +79,9 @@ pub struct Pair {
     pub most: bool,
 }
 
-/// Who folds `op` on `datatype`. An op that is not known may be one of the program's own, for which any
-/// type will do. `deposited`: what ranks bring is brought together in any case (Scan). `sum`: what sums of
-/// floating point are to be.
+/// Finds the place of a fold of `op` on `datatype`. An op that is not known may be one of the program's own, for which
+/// any type will do. `deposited`: contributions are brought together in any case (Scan). `sum`: the kind of
+/// floating-point sums.
 ///
 /// # Errors
 /// MPI does not define it, as far as is known here.
@@ -137,8 +137,8 @@ pub fn who(
 }
 
 impl By {
-    /// Whether the real MPI comes to the same bits, whatever its algorithm, so that a call may go either
-    /// way: not of floating point, nor where some MPI is wrong (docs/decisions/15-exact-integers.md).
+    /// Whether the real MPI comes to the same bits by any algorithm, so that a call may go either way. It does not for
+    /// floating point, nor where some MPI is wrong (docs/decisions/15-exact-integers.md).
     pub fn is_as_exact_as_mpi(self) -> bool {
         let (op, element) = match self {
             Self::Kernel { keys: Some(keys), .. } => return matches!(keys, Keys::Pairs(_)),
@@ -156,7 +156,7 @@ impl By {
         }
     }
 
-    /// What is added up, as [`fold::fold`] has it, of a sum of floating point.
+    /// The numbers that a sum of floating point adds up, as [`fold::fold`] has them.
     pub fn reals(self) -> Option<u8> {
         match self {
             Self::Exact { element, .. } | Self::Quantized { element } => Some(element),
@@ -167,7 +167,7 @@ impl By {
         }
     }
 
-    /// Bytes of an element, as it is sent. Keys take the place of pairs, with their holes.
+    /// Bytes of an element that is sent. Keys take the place of pairs, with their holes.
     pub fn bytes(self, shape: Shape) -> usize {
         match self {
             Self::Kernel { keys: Some(Keys::Pairs(_)), .. } => shape.extent.unsigned_abs(),

@@ -1,4 +1,4 @@
-//! What is asked of the MPI about a program's arguments, so that a route can be chosen without it in tests.
+//! The questions to the MPI about a program's arguments. Tests answer them without an MPI.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -13,13 +13,13 @@ pub trait Facts {
     /// MPI_IN_PLACE, as an address.
     fn in_place(&self) -> usize;
 
-    /// This process's rank in a communicator, as it was passed.
+    /// This process's rank in a communicator, by the handle that was passed.
     fn rank(&self, comm: Handle) -> usize;
 
-    /// What a predefined datatype is; `None` of others.
+    /// The properties of a predefined datatype; `None` of others.
     fn datatype(&self, datatype: Handle) -> Option<TypeInfo>;
 
-    /// What a predefined op is; `None` of others.
+    /// The meaning of a predefined op; `None` of others.
     fn op(&self, op: Handle) -> Option<Op>;
 
     /// How elements of one of the program's own datatypes lie in memory; `None`: it is none, or not
@@ -38,7 +38,7 @@ pub trait Facts {
     /// Whether it refuses this reduction, whose two buffers are one.
     fn refuses_alias(&self, call: &Call) -> bool;
 
-    /// How elements of a datatype, as it was passed, lie in memory; `None`: it is none.
+    /// How elements of a datatype lie in memory, by the handle that was passed; `None`: it is none.
     #[inline]
     fn shape(&self, datatype: Handle) -> Option<Shape> {
         self.shape_of(self.datatype(datatype), datatype)
@@ -90,9 +90,8 @@ impl Facts for Mpi {
         Self::refuses_aliases(self)
     }
 
-    /// Which do, of which collectives and from how many elements on, depends on the MPI's version and on how
-    /// it was built and started, so it is asked, by the same collective of this process alone, which leaves
-    /// the buffer as it is.
+    /// The answer depends on the collective, the number of elements, the MPI's version, and how it was built and
+    /// started. So the MPI is asked, by the same collective of this process alone, which leaves the buffer unchanged.
     fn refuses_alias(&self, call: &Call) -> bool {
         if !self.is_asked() {
             return false;

@@ -13,17 +13,17 @@ use super::{Facts, Refused};
 use crate::call::{Call, Collective, Counts, Elements, Side};
 use crate::mpi::types::Shape;
 
-/// Where each rank's elements are in a buffer that has those of all.
+/// The places of all ranks' elements in one buffer.
 #[derive(Clone)]
 pub enum Parts {
     /// So many of each, one rank's after the other's.
     Even(usize),
-    /// At which element, and how many.
+    /// The first element of each, and the number of its elements.
     Each(Vec<(isize, usize)>),
 }
 
 impl Parts {
-    /// Those of a rank: at which element, and how many.
+    /// A rank's first element, and the number of its elements.
     pub fn of(&self, rank: usize) -> (isize, usize) {
         match self {
             Self::Even(count) => (rank as isize * *count as isize, *count),
@@ -35,21 +35,21 @@ impl Parts {
 /// Both ends of a call on this rank.
 #[derive(Clone)]
 pub struct Ends {
-    /// Where we are in the communicator.
+    /// This rank's number in the communicator.
     pub rank: usize,
-    /// And of how many.
+    /// The number of ranks.
     pub ranks: usize,
-    /// Of what has a root.
+    /// The root, if there is one.
     pub root: Option<usize>,
-    /// What we bring, all of it; nothing where that is not significant.
+    /// The data that this rank brings, all of it; nothing where that is not significant.
     pub brings: Option<Elements>,
-    /// Where what we get goes; `count` is of one part, where ranks have parts.
+    /// The target of the data that it gets; `count` is of one part, where ranks have parts.
     pub gets: Option<Elements>,
-    /// Parts of what is got, or of what is folded.
+    /// Parts of the data that it gets, or of the data that is folded.
     pub parts: Parts,
 }
 
-/// Judges the call's arguments; `shape` is that of a reduction's elements.
+/// Judges the call's arguments; a reduction's elements have `shape`.
 ///
 /// # Errors
 /// They are wrong on this rank.
@@ -83,7 +83,7 @@ pub unsafe fn judge(
     Ok(ends)
 }
 
-/// Where arguments are judged.
+/// The place where arguments are judged.
 struct Bench<'a, F> {
     mpi: &'a F,
     call: &'a Call,

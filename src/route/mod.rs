@@ -7,8 +7,8 @@
 //!         alike    alone
 //! ```
 //!
-//! [`admit()`] and `fit` say whether the call may be folded, alike on all ranks; [`judge()`] whether its
-//! arguments are right on this one, where the real MPI may refuse them alone.
+//! [`admit()`] and `fit` say whether the call may be folded, alike on all ranks. Then [`judge()`] says
+//! whether its arguments are right on this rank, where the real MPI may refuse them alone.
 
 pub mod admit;
 mod class;

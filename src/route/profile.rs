@@ -1,14 +1,14 @@
-//! What jobs have measured, kept in a file for the next ones (`FOLDBACK_PROFILE`): a job begins with the ways that were
-//! best before, and need not try them all. What is no longer so it finds out as it does anyway.
+//! The measurements of jobs, kept in a file for the next ones (`FOLDBACK_PROFILE`). A job begins with the ways that
+//! were best before, and need not try them all. Its usual trials find what has changed.
 
 use serde::{Deserialize, Serialize};
 
 use super::RouteLine;
 
-/// Where something was measured: what holds for one group is a good guess for another of the same kind.
+/// The kind of group that was measured: its result is a good guess for another of the same kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ground {
-    /// What the MPI calls itself.
+    /// The name that the MPI gives itself.
     pub mpi: String,
     pub hosts: usize,
     /// Ranks on all hosts.
@@ -34,10 +34,10 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// What a file says; nothing if that is empty.
+    /// Reads the text of a file; nothing if that is empty.
     ///
     /// # Errors
-    /// It is no profile, or another release's, whose ways may be others.
+    /// The text is not a profile, or another release wrote it.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Ok(Self::default());
@@ -56,7 +56,7 @@ impl Profile {
         serde_json::to_string_pretty(&self).expect("strings and numbers") + "\n"
     }
 
-    /// What is known of groups of this kind.
+    /// The known routes of groups of this kind.
     pub fn routes(&self, ground: &Ground) -> &[RouteLine] {
         let known = self.groups.iter().find(|known| known.ground == *ground);
         known.map_or(&[], |known| &known.routes)

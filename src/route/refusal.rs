@@ -1,7 +1,7 @@
-//! What the real MPI refuses before it communicates: one buffer for both ends of a call.
+//! Calls that the real MPI refuses before it communicates: they have one buffer for both ends.
 //!
-//! Such a call never happened, for any rank: a program may make up for it by a right one. So it is the
-//! real MPI's before it is counted and before a route is taken.
+//! A refused call never happened, for any rank: a program may make up for it by a right one. So it is the real MPI's
+//! before it is counted and before a route is taken.
 
 use super::Facts;
 use crate::call::{Call, Collective, Side};

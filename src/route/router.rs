@@ -1,12 +1,12 @@
-//! The choice of a way, by measurement: for each communicator, blocking collective and class of sizes,
-//! whether the kernel or user space folds, and how, or the real MPI does it all.
+//! The choice of a way, by measurement, for each communicator, blocking collective and class of sizes. Either the
+//! kernel or user space folds, by one of several algorithms, or the real MPI does it all.
 //!
-//! The ways are tried on the program's own calls, a few of each in turns, and timed on every rank; what
-//! the ranks have measured is added up by a fold of the group, so all choose alike, at the same call. No
-//! other message is exchanged for it. See [`super::class`] for when what is tried.
+//! The ways are tried on the program's own calls, a few of each in turns, and timed on every rank. A fold of the group
+//! adds up what the ranks have measured, so all choose alike, at the same call. No other message is exchanged for it.
+//! [`super::class`] says when each way is tried.
 //!
-//! Not measured, but routed by the limits alone: what the real MPI may compute with other bits
-//! (floating point; integers where some MPI is wrong, docs/decisions/15-exact-integers.md), and what does not block.
+//! The limits alone route calls that do not block. They also route calls for which the real MPI may compute other bits
+//! (floating point; integers where some MPI is wrong, docs/decisions/15-exact-integers.md).
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
@@ -18,7 +18,7 @@ use super::way::{ORDER, WAYS, Way};
 use crate::call::{COLLECTIVES, Collective};
 use crate::wire::Algorithm;
 
-/// What is known of a group that matters here, alike on all its ranks.
+/// The properties of a group that matter here, alike on all its ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub members: usize,
@@ -56,8 +56,8 @@ pub fn bytes_in_all(collective: Collective, bytes: usize, ranks: usize) -> usize
     }
 }
 
-/// Most hosts between which direct folds are tried, whose frames grow with their square; and the
-/// longest messages, likewise for folds in the kernel.
+/// Limits of trials. Direct folds: hosts, since frames grow with their square, and bytes of a message. Folds in the
+/// kernel: bytes of a message.
 const DIRECT_MEMBERS: usize = 8;
 const DIRECT_BYTES: usize = 8 << 10;
 const STAR_BYTES: usize = 64 << 10;
@@ -78,12 +78,12 @@ fn size_class(bytes: usize) -> usize {
     bytes.checked_next_power_of_two().map_or(SIZES - 1, |size| size.trailing_zeros() as usize)
 }
 
-/// Which class a call is of.
+/// The number of a class of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassId(usize);
 
 impl ClassId {
-    /// That of a collective of so many bytes.
+    /// The class of a collective of so many bytes.
     pub fn new(collective: Collective, bytes: usize) -> Self {
         Self(collective as usize * SIZES + if bytes == 0 { 0 } else { size_class(bytes) })
     }
@@ -138,7 +138,7 @@ impl Router {
         (class.changes() > before).then(|| self.line(id))?
     }
 
-    /// What was chosen, and why.
+    /// The choices, and the measurements behind them.
     pub fn lines(&self) -> Vec<RouteLine> {
         (0..self.classes.len()).filter_map(|index| self.line(ClassId(index))).collect()
     }

@@ -31,7 +31,7 @@ struct State {
     /// A connection to the host's agent, which has yet to answer.
     opening: Option<Opening>,
     embedded: Option<Embedded>,
-    /// Where another rank of this host embeds one.
+    /// The agent that another rank of this host embeds.
     neighbour: Option<SocketAddress>,
     /// This host's, and when that was so.
     addresses: Option<(Instant, Vec<Network>)>,
@@ -122,9 +122,9 @@ fn interface(
 }
 
 impl AgentAccess {
-    /// Asks this host's agent for what a group of an address and a window needs: the interface, with the programs there, and
-    /// cells. Returns the connection, too. Where none answers, and if this process may, starts one in this process. A connection of long ago may have
-    /// ended since, or its agent, or that is about to: then another is made.
+    /// Asks this host's agent for the needs of a group of an address and a window: the interface, with the programs
+    /// there, and cells. Returns the connection, too. If no agent answers and this process may, it starts one in
+    /// this process. An old connection may have ended since, or its agent, or that is about to: then another is made.
     ///
     /// # Errors
     /// Why there is no answer.

@@ -23,7 +23,7 @@ const MOST: usize = 64 << 20;
 pub enum Failure {
     /// Some rank did not take part within the bound.
     Silence,
-    /// What came is no JSON of ours: another version of foldback.
+    /// The message is no JSON of ours: another version of foldback.
     Gibberish,
     /// The MPI reported an error.
     Mpi,
@@ -76,10 +76,10 @@ pub fn words<const N: usize>(
     Ok(all.into_iter().map(read).collect())
 }
 
-/// What the first messages of all ranks say.
+/// The content of all ranks' first messages.
 #[derive(Debug, PartialEq, Eq)]
 enum Heard<'a> {
-    /// What each rank says, in full.
+    /// Everything that each rank says.
     All(Vec<&'a [u8]>),
     /// Somebody had more to say, at most so many bytes.
     Cut { longest: usize },

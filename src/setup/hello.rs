@@ -11,7 +11,7 @@ use crate::config::{Config, Network};
 use crate::topology::Layout;
 use crate::wire::Secret;
 
-/// What a rank says in the first exchange: who and where it is.
+/// A rank's words in the first exchange: its host, its addresses, and the numbers that it draws.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hello {
     /// Why this rank cannot take part.
@@ -28,7 +28,7 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// What this rank says.
+    /// This rank's words.
     pub fn new(config: &Config, addresses: Vec<Network>) -> Self {
         let mut random = [0; 24];
         let drawn = std::fs::File::open("/dev/urandom")
@@ -47,7 +47,7 @@ impl Hello {
     }
 }
 
-/// What all ranks conclude from all hellos: the members' addresses, or why there is no group.
+/// The conclusion of all ranks from all hellos: the members' addresses, or why there is no group.
 pub fn agree(hellos: &[Hello], layout: &Layout) -> Result<Vec<Ipv4Addr>, NoGroup> {
     troubles(layout, hellos.iter().map(|hello| &hello.trouble))?;
     if let Some(why) = NoGroup::of_layout(layout) {

@@ -82,7 +82,7 @@ pub fn choose(candidates: &[&[Network]]) -> Option<Vec<Ipv4Addr>> {
     common.or_else(|| candidates.iter().map(|host| host.first().map(|c| c.address)).collect())
 }
 
-/// Those of a host's `own` networks that lead to another host's address, by what both say.
+/// The networks of a host's `own` that lead to another host's address, by what both say.
 pub fn shared(own: &[Network], other: Ipv4Addr) -> impl Iterator<Item = &Network> {
     own.iter().filter(move |own| own.contains(other) && own.address != other)
 }

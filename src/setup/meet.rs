@@ -1,5 +1,5 @@
-//! The ranks of one host meet: the leader hands the shared segment to the others, over a socket of
-//! the network namespace, so that nothing is left in the file system, whatever happens.
+//! The ranks of one host meet: the leader hands the shared segment to the others. It does so over a socket of the
+//! network namespace, so that nothing is left in the file system, whatever happens.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -35,7 +35,7 @@ impl Host {
         Ok(Self { listener, address, segment: Some(segment), file })
     }
 
-    /// Where the others ask.
+    /// The address at which the others ask.
     pub fn address(&self) -> SocketAddress {
         self.address.clone()
     }

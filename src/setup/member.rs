@@ -16,14 +16,14 @@ use crate::wait::Waiter;
 use crate::wire::cells::{Cells, Mapped};
 use crate::wire::{Algorithm, Identity, Kind, Transfer, Wire};
 
-/// What a leader has for a group, beside what it offers the others.
+/// A leader's resources for a group, beside its offer to the others.
 #[derive(Default)]
 pub struct Means {
     /// This host's agent, if there is one.
     pub client: Option<Arc<Client>>,
     /// This process's own.
     pub keeper: Option<Arc<Keeper>>,
-    /// Where the ranks of this host meet.
+    /// The meeting of the ranks of this host.
     pub meeting: Option<super::meet::Host>,
 }
 
@@ -102,7 +102,7 @@ fn by_keeper(
     Ok((Wire::new(Cells::new(memory), Ways::without_programs(seat), identity.clone()), member))
 }
 
-/// What has been tried out goes to work; with programs, it gets its second way.
+/// Puts a wire to work whose trial has succeeded; with programs, it gets its second way.
 pub fn go_to_work(wire: &mut GroupWire, keeper: &Arc<Keeper>, peers: Vec<Option<Contact>>) {
     if wire.fabric.has_programs() {
         let memory = wire.cells.memory().clone();

@@ -6,13 +6,13 @@
 //! 3. Leaders make the group; ranks of a host meet in shared memory. Everyone says whether it worked.
 //! 4. Leaders send HELLOs, and let every aggregator fold once. Everyone says whether it worked.
 //!
-//! No HELLO, which bears the group's token, leaves before the programs of every host know the group:
-//! until then a frame goes up to whoever has bound the port, and anybody's frames with the token go out.
+//! No HELLO, which bears the group's token, leaves before the programs of every host know the group. Until then a frame
+//! goes up to the process that has bound the port, and anybody's frames with the token go out.
 //!
-//! Whatever goes wrong anywhere, all ranks hear of it in the next exchange, and all leave the
-//! communicator to MPI. The one failure that cannot be told is a rank that does not take part:
-//! foldback is not loaded there. So there is a roll call first, once, when MPI starts ([`roll_call()`]): if a rank
-//! does not answer, the job ends, with a message.
+//! If anything goes wrong anywhere, all ranks hear of it in the next exchange, and all leave the communicator to MPI. A
+//! rank without foldback cannot tell: it does not take part. So the ranks compare themselves before, when they meet
+//! ([`compare()`]): behind their first common call (`src/process/meet.rs`) or in MPI_Init. If a rank does not answer,
+//! the job ends, with a message.
 
 pub mod agent;
 pub mod exchange;
@@ -54,7 +54,7 @@ static DEAF: AtomicBool = AtomicBool::new(false);
 /// Nor have chunks longer than usual come through: a router on the way has a smaller MTU, say.
 static NO_JUMBO: AtomicBool = AtomicBool::new(false);
 
-/// What set-up needs of the context.
+/// The parts of a process that set-up needs.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The real MPI.
@@ -66,7 +66,7 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// What is to carry the frames of a new group.
+    /// The transport of a new group's frames.
     pub fn transport(&self) -> Transport {
         self.config.as_ref().map_or(Transport::Auto, |config| config.shared.transport)
     }
@@ -77,13 +77,13 @@ impl Context<'_> {
         wanted && !DEAF.load(Ordering::Relaxed)
     }
 
-    /// Most bytes of a chunk, likewise, where the link has room for `most`.
+    /// Most bytes of a chunk, as far as this process knows, where the link has room for `most`.
     fn chunk_bytes(&self, most: u16) -> u16 {
         if NO_JUMBO.load(Ordering::Relaxed) { most.min(FB_CHUNK_BYTES as u16) } else { most }
     }
 }
 
-/// What a rank says in the third and fourth exchange: whether its part succeeded.
+/// A rank's words in the third and fourth exchange: whether its part succeeded.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Outcome {
     trouble: Option<Trouble>,

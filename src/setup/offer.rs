@@ -17,7 +17,7 @@ use crate::topology::Layout;
 /// (docs/benchmarks.md, Without programs).
 const MOST_WITHOUT_PROGRAMS: usize = 4;
 
-/// What a leader says in the second exchange: what its host has for the group.
+/// A leader's words in the second exchange: its host's resources for the group.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Offer {
     pub trouble: Option<Trouble>,
@@ -25,7 +25,7 @@ pub struct Offer {
     pub port: u16,
     /// The port of its keeper, if it has one.
     pub keeper: Option<u16>,
-    /// Where else that takes connections.
+    /// Other addresses at which that takes connections.
     elsewhere: Vec<SocketAddrV4>,
     /// It may hear what is sent to all at once.
     pub multicast: bool,
@@ -35,12 +35,12 @@ pub struct Offer {
     pub later: bool,
     /// The address of the agent that this rank embeds.
     pub embedded: Option<SocketAddress>,
-    /// Where the ranks of this host meet.
+    /// The address at which the ranks of this host meet.
     pub meeting: Option<SocketAddress>,
 }
 
 impl Offer {
-    /// What this host, at `address` and `elsewhere` and with so many ranks, has for a group.
+    /// The offer of this host, at `address` and `elsewhere` and with so many ranks.
     pub fn of(
         context: &Context<'_>,
         transport: Transport,
@@ -96,7 +96,7 @@ impl Offer {
         }
         (offer, means)
     }
-    /// Where its keeper is, at `address` and in networks of this host's.
+    /// The addresses of its keeper, at `address` and in networks of this host's.
     pub fn contact(&self, address: Ipv4Addr, own: &[Network]) -> Option<Contact> {
         let pairs = |at: &SocketAddrV4| {
             let (at, other) = (*at, *at.ip());

@@ -1,8 +1,9 @@
 //! The roll call: every rank says which foldback it has, and how that is set. Ranks that are not set alike leave
 //! everything to the real MPI.
 //!
-//! The ranks of a communicator [compare] themselves when all have just made the same call on it, and none could complete
-//! that before all had begun it. So those that have foldback come at one time, and silence tells that some have not.
+//! The ranks of a communicator [compare] themselves when all have just made the same call on it, and none could
+//! complete that before all had begun it. So all ranks with foldback come at one time, and silence tells that some have
+//! none.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -56,13 +57,13 @@ pub fn note_user() {
     USER.get_or_init(geteuid);
 }
 
-/// What ranks find that compare themselves: the same on all.
+/// The result of a comparison: the same on all ranks.
 pub struct Compared {
     /// All would answer the roll call alike.
     pub alike: bool,
     /// Why there is no group of ranks that are on these hosts, if that is so.
     pub no_group: Option<NoGroup>,
-    /// What each rank says besides.
+    /// The other words of each rank.
     pub words: Vec<[u64; 2]>,
 }
 
@@ -115,7 +116,7 @@ pub fn roll_call<T: Serialize + DeserializeOwned>(
     Ok(answers.into_iter().map(|answer| answer.more).collect())
 }
 
-/// What all ranks say; ends the job if some do not.
+/// The answers of all ranks; ends the job if some do not answer.
 fn heard<T>(
     mpi: &Mpi,
     comm: Handle,

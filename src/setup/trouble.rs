@@ -82,7 +82,7 @@ impl NoGroup {
     }
 }
 
-/// What keeps one rank from taking part. It tells all others, so it travels; texts are for people.
+/// A reason that keeps one rank from taking part. The rank tells all others, so it travels; texts are for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trouble {
@@ -110,7 +110,7 @@ pub enum Trouble {
     WrongFold,
 }
 
-/// What does not come where frames do not come through.
+/// The frame that does not come where frames do not come through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missing {

@@ -1,6 +1,6 @@
 //! The functions of Fortran, one macro for all forms of a collective.
 
-/// What an argument of Fortran's is in C. Shadows it in the code that follows.
+/// An argument of Fortran's, as C has it. Shadows it in the code that follows.
 macro_rules! from_fortran {
     (Buf, $arg:ident, $fortran:ident, $process:ident) => {
         $fortran.buffer($process, $arg).cast_const()
@@ -30,7 +30,7 @@ macro_rules! from_fortran {
     };
 }
 
-/// A function of Fortran, by one of its names. Whatever the arguments are, they are addresses.
+/// A function of Fortran, by one of its names. All its arguments are addresses.
 macro_rules! fortran_function {
     (
         $binding:ident, $form:ident, $function:ident = $export:expr, $real:expr,

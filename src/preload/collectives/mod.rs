@@ -32,7 +32,7 @@ mod plain {
     pub const WIDE: bool = false;
 }
 
-/// Those of the forms with counts of type `MPI_Count`, displacements of `MPI_Aint`.
+/// Types of the forms with counts of type `MPI_Count`, displacements of `MPI_Aint`.
 mod large {
     pub use super::plain::{Buf, Comm, Info, MutBuf, Op, Root, Type};
     pub type Count = i64;

@@ -9,19 +9,19 @@ use super::super::real;
 use crate::mpi::pmpi::Handle;
 use crate::process;
 
-/// What MPI_ERR_COUNT is in every MPI.
+/// The value of MPI_ERR_COUNT in every MPI.
 const ERR_COUNT: c_int = 2;
 
 /// An argument of a large form, as a plain one, for an MPI that has no large forms.
 pub trait Narrow {
-    /// What holds it during the call.
+    /// The memory that holds it during the call.
     type Held;
-    /// As it is passed.
+    /// The plain argument.
     type Plain;
     /// `None`: it does not fit. `parts`: length of arrays.
     fn narrow(self, parts: impl Fn() -> usize) -> Option<Self::Held>;
     fn pass(held: &Self::Held) -> Self::Plain;
-    /// What must stay until the request is complete.
+    /// The arrays that must stay until the request is complete.
     fn keep(_: Self::Held) -> Option<Vec<c_int>> {
         None
     }
