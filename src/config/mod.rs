@@ -183,7 +183,7 @@ impl Default for Config {
                 max_bytes: MAX_BYTES,
                 limited: false,
                 policy: Policy::Auto,
-                setup_calls: 100,
+                setup_calls: 300,
                 window: 1024,
                 algorithm: None,
                 sum: Sum::Auto,

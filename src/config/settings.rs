@@ -85,8 +85,8 @@ pub const SETTINGS: &[Setting] = &[
             config.shared.quantize = Quantize::read(text)?;
             Some(())
         }) },
-    Setting { name: "FOLDBACK_SETUP_CALLS", form: "a number of calls", reader: AllRanks, default: "100",
-        meaning: "number of eligible calls on a communicator, or on all communicators of the same ranks, before foldback sets up a group (some 20 ms); 0: MPI_COMM_WORLD gets its group in MPI_Init, others at the first blocking call",
+    Setting { name: "FOLDBACK_SETUP_CALLS", form: "a number of calls", reader: AllRanks, default: "300",
+        meaning: "number of eligible calls on a communicator, or on all communicators of the same ranks, before foldback sets up a group (1 to 20 ms); 0: MPI_COMM_WORLD gets its group in MPI_Init, others at the first blocking call",
         parse: Some(|config, text| number(&mut config.shared.setup_calls, text)) },
     Setting { name: "FOLDBACK_ALGORITHM", form: "auto, star, direct, ring or shards", reader: AllRanks, default: "`auto`",
         meaning: "algorithm of folds to all ([protocol](../contributing/protocol.md)), the only one that is tried beside MPI. `star`: one aggregator for each chunk; `direct`: from everyone to everyone; `ring`: from one to the next, twice round; `shards`: a part for each host, in broadcasts too; `auto`: as measured. It begins with shards from 4 KiB on (broadcasts: 32 KiB), below that with direct between two hosts, else star",

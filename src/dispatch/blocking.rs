@@ -156,7 +156,7 @@ unsafe fn to_its_end(
     }
 }
 
-/// Who has done a job, and how it ended.
+/// The outcome of a job of a script, by the one who did it.
 enum Ran {
     ByGroup(Result<(), Mismatch>),
     ByMpi(c_int),
@@ -204,7 +204,7 @@ unsafe fn run_job(judged: &Judged<'_>, context: &Context<'_>, job: Job, ways: Wa
 
 /// Chooses the way of a collective of so many bytes that fits and whose ways are compared. If it is time to, the ranks
 /// first add up what they have measured.
-pub(super) fn choose(
+fn choose(
     judged: &Judged<'_>,
     folding: &mut Folding,
     collective: Collective,

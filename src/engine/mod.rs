@@ -53,7 +53,7 @@ impl<M: Memory, F: Fabric> Engine<M, F> {
         Self { place, wire, leaf, operations, started, ended, mismatches, out_of_step }
     }
 
-    /// Starts a collective: sends what can be sent now. The rest is [`Group::poll`]'s. `over` is set
+    /// Starts a collective: sends what can be sent now. The rest is [`Engine::poll`]'s. `over` is set
     /// when it has ended on this rank.
     ///
     /// # Safety

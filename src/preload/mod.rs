@@ -1,7 +1,7 @@
 //! Between the program and its MPI: the functions that a program calls in place of its MPI's.
 //!
-//! Each asks the [`Process`] and, if the answer is no, passes the call on unchanged. None is exported
-//! whose presence tells a program something about its MPI (`MPI_Get_version`, `MPI_Abi_*`, …).
+//! Each asks the [`Process`](crate::process::Process) and, if the answer is no, passes the call on unchanged. None is
+//! exported whose presence tells a program something about its MPI (`MPI_Get_version`, `MPI_Abi_*`, …).
 
 #![allow(unsafe_code)]
 

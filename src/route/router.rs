@@ -67,7 +67,7 @@ const SCATTER_BYTES: usize = 4 << 10;
 /// The choices of one communicator.
 pub struct Router {
     setting: Setting,
-    /// By collective and size, see [`index`].
+    /// By collective and size, see [`ClassId`].
     classes: Vec<Option<Box<Class>>>,
 }
 

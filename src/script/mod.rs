@@ -25,7 +25,7 @@ pub trait Script {
     unsafe fn next(&mut self, mpi: &Mpi, outcome: Result<(), Mismatch>) -> Step;
 }
 
-/// What a script does next.
+/// The next step of a script.
 pub enum Step {
     /// The group does a job, whose pointers stay until it is over.
     Job(Job, Ways),
@@ -35,7 +35,7 @@ pub enum Step {
     Otherwise,
 }
 
-/// Which ways a job may go.
+/// The ways that a job may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ways {
     /// The usual one.

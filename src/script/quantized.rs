@@ -43,7 +43,7 @@ struct Numbers {
     rank: usize,
     /// This rank's contribution.
     brings: *const c_void,
-    /// Which numbers of the sums it gets, and where.
+    /// The numbers of the sums that it gets, and the place for them.
     gets: Option<(*mut c_void, Range<usize>)>,
     /// Bytes of a number, and of an integer.
     size: usize,
@@ -68,7 +68,7 @@ enum Stage {
     /// The integers of these numbers.
     Part(Range<usize>),
     /// A sum of as many bytes as all integers have, which finds that ranks bring unlike numbers. It is made in this memory.
-    Unlike(Vec<u8>),
+    Unlike { _memory: Vec<u8> },
 }
 
 impl Numbers {
@@ -205,7 +205,7 @@ impl Quantized {
         if !is_alike(witness) {
             let mut bytes = vec![0; self.numbers.bytes()];
             let job = self.sum(bytes.as_mut_ptr(), bytes.len());
-            self.stage = Stage::Unlike(bytes);
+            self.stage = Stage::Unlike { _memory: bytes };
             return Step::Job(job, Ways::Usual);
         }
         // SAFETY: as demanded of this function.
@@ -278,7 +278,7 @@ impl Script for Quantized {
                 Stage::Begin => self.exponents(),
                 Stage::Exponents => self.after_exponents(),
                 Stage::Part(part) => self.after_part(&part),
-                Stage::Unlike(_) => Step::Over(SUCCESS),
+                Stage::Unlike { .. } => Step::Over(SUCCESS),
             }
         }
     }
