@@ -159,6 +159,13 @@ impl Client {
         answer.map(interface_of).transpose()
     }
 
+    /// Whether no answer is awaited, or it has come, or it is not awaited any longer.
+    pub fn has_answer(&self) -> bool {
+        let line = self.line();
+        let Some((_, since)) = &line.asked else { return true };
+        line.socket.is_readable() || since.elapsed() >= self.patience
+    }
+
     /// The agent and its interfaces.
     pub fn status(&self) -> Result<Status> {
         match self.ask(&Request::Status)? {
@@ -239,6 +246,11 @@ impl Opening {
         }
         send(&socket, &encode(&Hello { versions })?, Instant::now() + patience)?;
         Ok(Self { socket, patience, since: Instant::now() })
+    }
+
+    /// Whether the agent has answered, or its answer is not awaited any longer.
+    pub fn has_answer(&self) -> bool {
+        self.socket.is_readable() || self.since.elapsed() >= self.patience
     }
 
     /// The connection, when the agent answers.

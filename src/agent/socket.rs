@@ -141,6 +141,12 @@ impl Socket {
         Ok(Some(Packet { bytes, fd: received.pop() }))
     }
 
+    /// Whether there is something to read, or the other end has hung up.
+    pub(crate) fn is_readable(&self) -> bool {
+        let ready = poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO);
+        ready.is_ok_and(|ready| ready > 0)
+    }
+
     /// Waits for something to read, or to be able to write.
     pub(crate) fn wait(&self, flags: PollFlags, end: Instant) -> nix::Result<()> {
         loop {

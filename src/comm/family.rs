@@ -27,10 +27,11 @@ pub(super) struct Most {
 }
 
 const MOST: Most = Most { of_one: 32, families: 64, in_all: 64 };
-/// The bits behind the groups': a new group is worth it; a new place may be had for it.
+/// The bits behind the groups': no answer of an agent is awaited; a new group is worth it; a new place may be had for it.
+const IS_READY: u64 = 1 << 61;
 const IS_WORTH_IT: u64 = 1 << 62;
 const HAS_ROOM: u64 = 1 << 63;
-const PLACES: u64 = IS_WORTH_IT - 1;
+const PLACES: u64 = IS_READY - 1;
 
 /// When a communicator without a group is looked after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,12 +138,14 @@ impl Families {
     }
 
     /// A group for a communicator that has none: a freed relative's, or one that `set_up` makes, after `setup_calls` calls
-    /// on it or on its relatives. `agree` returns the bits that all ranks have. Both are collective.
+    /// on it or on its relatives, if no rank awaits an answer of its agent (`is_ready`). `agree` returns the bits that all
+    /// ranks have. Both are collective.
     pub(super) fn group_for(
         &self,
         communicator: &Arc<Communicator>,
         when: When,
         setup_calls: u32,
+        is_ready: bool,
         agree: impl FnOnce(u64) -> Option<u64>,
         set_up: impl FnOnce() -> Result<Box<Folding>, Lack>,
     ) -> Result<Box<Folding>, Lack> {
@@ -156,14 +159,16 @@ impl Families {
         let is_worth_it = when == When::Due || family.is_some_and(is_due);
         let offer = busy.as_ref().map_or(0, |busy| busy.0.offer(is_worth_it, has_room));
         // Whatever this rank thinks of it, all take part; and if the MPI fails, nobody can be told.
-        let agreed = agree(offer).ok_or(Lack::Now)?;
+        let ready = if is_ready { IS_READY } else { 0 };
+        let agreed = agree(offer | ready).ok_or(Lack::Now)?;
+        let set_up = || if agreed & IS_READY != 0 { set_up() } else { Err(Lack::Soon) };
         let source = busy.as_ref().map_or(Source::None, |busy| busy.0.take(agreed, communicator));
         match (source, busy) {
             (Source::Taken(folding), _) => Ok(folding),
             (Source::Made(place), Some(Busy(family))) => {
                 let made = set_up();
                 match (&made, place) {
-                    (Err(Lack::Yet), _) => {}
+                    (Err(Lack::Soon | Lack::Yet), _) => {}
                     (Err(Lack::Now), _) => family.state().is_complete = true,
                     (Ok(_), Some(place)) => family.put(place, communicator),
                     (Ok(_), None) => {
@@ -333,7 +338,8 @@ impl Communicators {
     ) -> Result<Box<Folding>, Lack> {
         let setup_calls = Config::or_default(context.config).shared.setup_calls;
         let set_up = || self.set_up(context, comm, communicator.haste(setup_calls));
-        self.families.group_for(communicator, when, setup_calls, agree, set_up)
+        let is_ready = context.agent.has_answer();
+        self.families.group_for(communicator, when, setup_calls, is_ready, agree, set_up)
     }
 }
 
@@ -367,7 +373,9 @@ mod tests {
                 offered = offer;
                 None
             };
-            assert!(families.group_for(communicator, when, 5, agree, || Err(Lack::Now)).is_err());
+            assert!(
+                families.group_for(communicator, when, 5, false, agree, || Err(Lack::Now)).is_err()
+            );
             offered
         };
         let (one, other) = (communicator(), communicator());

@@ -44,9 +44,10 @@ const LOOK_EVERY: u32 = 1024;
 /// Calls until a rank that may be its own agent loads programs, as a multiple of the calls that make a group where an
 /// agent is. Loading takes some 10 to 30 times as long.
 const LOAD_AFTER: u32 = 32;
-/// Eligible calls until foldback tries to replace a group that has lost its programs: while new agents prepare one,
-/// where none is to be had, and at most. Each trial in vain doubles them: it takes seconds where frames are filtered.
+/// Eligible calls until ranks look again whether agents have answered.
 const AGAIN_SOON: u32 = 64;
+/// Eligible calls until ranks try again to make a group in place of one that has lost its programs, where there is none to
+/// be had. A trial in vain doubles them, up to a limit: it takes seconds where frames are filtered.
 const AGAIN_AFTER: u32 = 10_000;
 const AGAIN_AFTER_MOST: u32 = 1 << 30;
 
@@ -97,7 +98,9 @@ impl Folding {
 /// How a communicator lacks a group, on all ranks alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// It may have one soon: programs are being loaded.
+    /// There is one as soon as agents have answered.
+    Soon,
+    /// There may be one after more calls.
     Yet,
     /// There is none to be had.
     Now,
@@ -107,8 +110,8 @@ impl Lack {
     /// Eligible calls until it is tried again, at least.
     fn again_after(self) -> u32 {
         match self {
-            Self::Yet => AGAIN_SOON,
-            Self::Now => AGAIN_AFTER,
+            Self::Soon => AGAIN_SOON,
+            Self::Yet | Self::Now => AGAIN_AFTER,
         }
     }
 }
@@ -298,8 +301,9 @@ impl Communicator {
             match (get(when), when, again) {
                 (Ok(group), ..) => *folding = Some(group),
                 (Err(_), When::First, _) => return Err(Reason::NotYet),
-                (Err(Lack::Yet), When::Due, _) => {
-                    self.due.store(calls.saturating_mul(2), Ordering::Relaxed);
+                (Err(lack @ (Lack::Soon | Lack::Yet)), When::Due, _) => {
+                    let more = if lack == Lack::Soon { AGAIN_SOON } else { calls };
+                    self.due.store(calls.saturating_add(more), Ordering::Relaxed);
                     return Err(Reason::NotYet);
                 }
                 (Err(lack), _, Some((again, after))) => {

@@ -17,7 +17,7 @@ use crate::mpi::Mpi;
 use crate::mpi::lifetime::Ended;
 use crate::mpi::pmpi::Handle;
 use crate::route::{Profile, Reason};
-use crate::setup::agent::Haste;
+use crate::setup::agent::{Haste, Later};
 use crate::setup::{Context, NoGroup, set_up};
 
 /// All of a process.
@@ -210,7 +210,8 @@ impl Communicators {
                 }
                 Ok(folding)
             }
-            Err(NoGroup::Later) => Err(Lack::Yet),
+            Err(NoGroup::Later(Later::Answered)) => Err(Lack::Soon),
+            Err(NoGroup::Later(Later::WorthIt)) => Err(Lack::Yet),
             Err(why) => {
                 self.tell_no_group(mpi, comm, &why);
                 Err(Lack::Now)

@@ -45,10 +45,10 @@ fn who_had_a_group_tries_again_ever_more_seldom() {
 
 #[test]
 fn who_had_a_group_tries_again_soon_where_agents_prepare_one() {
-    let communicator = Communicator::new((0, 2), None, None).renewed(Err(Lack::Yet));
+    let communicator = Communicator::new((0, 2), None, None).renewed(Err(Lack::Soon));
     let mut tries = Vec::new();
     for call in 1..=40_000 {
-        let lack = if tries.len() < 3 { Lack::Yet } else { Lack::Now };
+        let lack = if tries.len() < 3 { Lack::Soon } else { Lack::Now };
         let in_vain = |when| {
             tries.push((call, when));
             Err(lack)
@@ -104,6 +104,21 @@ fn who_is_told_to_come_later_comes_after_as_many_calls_again() {
     let due = [4, 8, 16, 32].map(|call| (call, When::Due));
     assert_eq!(tries, [&[(1, When::First)], due.as_slice()].concat());
     assert_eq!(communicator.accepted(), Err(Reason::NoGroup));
+}
+
+#[test]
+fn who_awaits_an_answer_looks_again_after_some_calls() {
+    let communicator = Communicator::new((0, 2), None, None);
+    let mut tries = Vec::new();
+    for call in 1..=200 {
+        let awaits = |when| {
+            tries.push((call, when));
+            Err(Lack::Soon)
+        };
+        assert!(communicator.folding_or(4, awaits).is_err());
+    }
+    let due = [4, 68, 132, 196].map(|call| (call, When::Due));
+    assert_eq!(tries, [&[(1, When::First)], due.as_slice()].concat());
 }
 
 /// The ranks of one communicator tell each other words here.
@@ -254,7 +269,7 @@ fn make_and_free(
             let lacks = [u64::from(fails), u64::from(own.below(3) == 0)];
             let any = meetings[&comm].fold(name, lacks, |one, other| one | other);
             match any {
-                [_, 1] => Err(Lack::Yet),
+                [_, 1] => Err(Lack::Soon),
                 [1, _] if comm.is_multiple_of(50) => Err(Lack::Now),
                 _ => Ok(rank.group(place, name)),
             }
@@ -262,13 +277,16 @@ fn make_and_free(
         let mut communicator = Communicator::new(place, None, None);
         communicator.family = communicators.families.of(set.to_vec());
         let mut communicator = communicators.add(comm, communicator);
+        let mut ready_by_chance = Rng(seed ^ (rank.rank as u64 + 1) << 30 ^ comm as u64);
         let mut line = Vec::new();
         let mut name = String::new();
         for call in 0..1 + plan.below(5) {
+            let ready = ready_by_chance.below(4) > 0;
             let get = |when| {
                 let agree = |bits| Some(meetings[&comm].bits_of_all(bits));
                 let made = || set_up(&format!("{comm} at {call}"));
-                communicators.families.group_for(&communicator, when, SETUP_CALLS, agree, made)
+                let families = &communicators.families;
+                families.group_for(&communicator, when, SETUP_CALLS, ready, agree, made)
             };
             // Some calls must not wait for the other ranks.
             let got = match plan.below(4) {
@@ -323,7 +341,7 @@ fn ask_once_more(
     let families = &rank.communicators.families;
     let got = communicator
         .folding_or(SETUP_CALLS, |when| {
-            families.group_for(&communicator, when, SETUP_CALLS, agree, made)
+            families.group_for(&communicator, when, SETUP_CALLS, true, agree, made)
         })
         .is_ok();
     assert!(got || places == 0, "{places} places of {set:?}, and no group");

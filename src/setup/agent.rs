@@ -4,6 +4,8 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::hosts;
 use crate::agent::{
     self, Client, Embedded, ErrorKind, InterfaceReply, Opening, Options, SocketAddress, capable,
@@ -48,11 +50,20 @@ pub enum Haste {
     Waits,
 }
 
+/// How soon a rank may try again that has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Later {
+    /// As soon as the answer [is there](AgentAccess::has_answer).
+    Answered,
+    /// When more calls have shown that it is worth it to load programs.
+    WorthIt,
+}
+
 /// Why there is no answer.
 #[derive(Debug)]
 pub enum NoAnswer {
-    /// The agent has yet to answer, or this process to load programs.
-    Yet,
+    /// There will be one.
+    Yet(Later),
     /// One line that says what is missing.
     Ever(String),
 }
@@ -67,7 +78,7 @@ impl State {
     fn connect(&mut self, haste: Haste) -> Result<Client, NoAnswer> {
         if let Some(embedded) = &self.embedded {
             if haste < Haste::Waits && !embedded.is_known() {
-                return Err(NoAnswer::Yet);
+                return Err(NoAnswer::Yet(Later::Answered));
             }
             if let Err(error) = embedded.wait() {
                 self.embedded = None;
@@ -79,12 +90,12 @@ impl State {
             return Ok(Client::connect_to_own(neighbour)?);
         }
         match self.open(haste) {
-            Ok(client) => client.ok_or(NoAnswer::Yet),
+            Ok(client) => client.ok_or(NoAnswer::Yet(Later::Answered)),
             Err(error) if !capable() => Err(NoAnswer::Ever(format!(
                 "{error}, and this process lacks CAP_BPF and CAP_NET_ADMIN to do without: start \
                  `foldback agent` as root"
             ))),
-            Err(_) if haste == Haste::None => Err(NoAnswer::Yet),
+            Err(_) if haste == Haste::None => Err(NoAnswer::Yet(Later::WorthIt)),
             Err(_) => {
                 self.embedded = Some(Embedded::begin(Options::from_environment()?)?);
                 self.connect(haste)
@@ -140,13 +151,21 @@ impl AgentAccess {
                     log::debug!("a new connection to the agent: {error}");
                     state.client = None;
                 }
-                answer => return Ok((client, answer?.ok_or(NoAnswer::Yet)?)),
+                answer => return Ok((client, answer?.ok_or(NoAnswer::Yet(Later::Answered))?)),
             }
         }
         let client = Arc::new(state.connect(haste)?);
         state.client = Some(Arc::clone(&client));
         let answer = interface(&client, haste, group)?;
-        Ok((client, answer.ok_or(NoAnswer::Yet)?))
+        Ok((client, answer.ok_or(NoAnswer::Yet(Later::Answered))?))
+    }
+
+    /// Whether no answer is awaited that was not there in time.
+    pub fn has_answer(&self) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.opening.as_ref().is_none_or(Opening::has_answer)
+            && state.client.as_ref().is_none_or(|client| client.has_answer())
+            && state.embedded.as_ref().is_none_or(Embedded::is_known)
     }
 
     /// This host's [addresses](hosts::addresses).

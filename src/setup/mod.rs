@@ -119,8 +119,8 @@ pub fn set_up(
     };
     let offers = tell(mpi, comm, &offer, &mut || ())?;
     troubles(&layout, offers.iter().map(|offer| &offer.trouble))?;
-    if offers.iter().any(|offer| offer.later) {
-        return Err(NoGroup::Later);
+    if let Some(later) = offers.iter().filter_map(|offer| offer.later).max() {
+        return Err(NoGroup::Later(later));
     }
     let leader = &offers[layout.hosts[me][0]];
     if let Some(address) = &leader.embedded {

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use serde::{Deserialize, Serialize};
 
-use super::agent::{Haste, NoAnswer};
+use super::agent::{Haste, Later, NoAnswer};
 use super::member::Means;
 use super::trouble::{NoGroup, Trouble};
 use super::{Context, hosts, meet};
@@ -32,7 +32,7 @@ pub struct Offer {
     /// Why it has no programs, if it can do without.
     no_programs: Option<String>,
     /// It will have programs, when calls have shown that they are worth it, and when they are loaded and attached.
-    pub later: bool,
+    pub later: Option<Later>,
     /// The address of the agent that this rank embeds.
     pub embedded: Option<SocketAddress>,
     /// The address at which the ranks of this host meet.
@@ -74,7 +74,7 @@ impl Offer {
                     offer.multicast = context.multicast();
                     means.client = Some(client);
                 }
-                Err(NoAnswer::Yet) => offer.later = true,
+                Err(NoAnswer::Yet(later)) => offer.later = Some(later),
                 Err(NoAnswer::Ever(why))
                     if transport == Transport::Auto
                         && offer.keeper.is_some()

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::agent::Later;
 use super::exchange::Failure;
 use super::roll_call::former_user;
 use crate::bindings::FB_MAX_MEMBERS;
@@ -18,7 +19,7 @@ pub enum NoGroup {
     /// The job has one rank; whose launcher has announced several tasks, if it has.
     OneRank(Option<Announced>),
     /// Some rank has yet to load programs.
-    Later,
+    Later(Later),
     /// There are so many hosts, more than a group can have.
     TooManyHosts(usize),
     /// A rank is not as rank 0 is, in what all must have alike.
@@ -141,7 +142,7 @@ impl fmt::Display for NoGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OneHost => f.write_str("all ranks are on one host"),
-            Self::Later => f.write_str("programs are yet to be loaded"),
+            Self::Later(_) => f.write_str("programs are yet to be loaded"),
             Self::OneRank(None) => f.write_str("there is one rank"),
             Self::OneRank(Some(Announced { variable, tasks, .. })) => write!(
                 f,

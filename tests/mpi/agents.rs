@@ -38,9 +38,9 @@ fn a_short_job_asks_no_agent() {
         let calls = ["--sizes", "8", "--warmup", "0", "--iterations", "20000"];
         let outcome = job(mpi).run("latency", &calls);
         let early = outcome.calls_for("group not set up yet") / u64::from(HOSTS);
-        // At the 300th call; or at twice as many, and so on, where agents do not get to answer in time.
-        assert!(((early + 1) / 300).is_power_of_two(), "{early}: {:#}", outcome.stats);
-        assert!((early + 1).is_multiple_of(300), "{early}: {:#}", outcome.stats);
+        // At the 300th call; or some times 64 later, where agents do not get to answer in time.
+        let late = early.checked_sub(299).expect("not before the 300th call");
+        assert!(late.is_multiple_of(64), "{early}: {:#}", outcome.stats);
         assert!(outcome.all_calls(Some("fold")) > 0, "{:#}", outcome.stats);
     }
 }
@@ -77,9 +77,9 @@ fn nobody_waits_for_programs_that_a_rank_loads() {
         let outcome = job.run("latency", &calls);
         let early = outcome.calls_for("group not set up yet");
         let folded = outcome.all_calls(Some("fold"));
-        // At the 9,600th call they begin to, so it is the 19,200th at the earliest.
+        // At the 9,600th call they begin to, and look 64 calls later whether all have them.
         let ranks = u64::from(HOSTS * ranks_per_host);
-        assert!(early >= 19_199 * ranks && folded > 0, "{early} and {folded}: {:#}", outcome.stats);
+        assert!(early >= 9_663 * ranks && folded > 0, "{early} and {folded}: {:#}", outcome.stats);
         let large = outcome.calls_for("too large");
         assert_eq!(early + folded + large, outcome.all_calls(None), "{:#}", outcome.stats);
     }
