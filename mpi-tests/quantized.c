@@ -13,11 +13,12 @@
 #include <mpi-ext.h>
 #endif
 
+#include "persistent.h"
 #include "program.h"
 #include "random.h"
 
 static long calls = 200, seed = 1, longest = 20000, bits = 16, block = 256, settle = 16;
-static long halves = 1, times = 1, step = 74, afresh, shorts;
+static long halves = 1, times = 1, step = 74, afresh, shorts, form;
 static MPI_Comm comm;
 
 static const struct option_spec options[] = {
@@ -35,6 +36,8 @@ static const struct option_spec options[] = {
      "each time on a new duplicate of MPI_COMM_WORLD: nothing is carried from one to the next"},
     {"--shorts", OPTION_NUMBER, &shorts,
      "kinds of 16 bits too: 1 MPIX_C_FLOAT16, 2 and MPIX_BFLOAT16 (0)"},
+    {"--form", OPTION_NUMBER, &form,
+     "of the calls: 0 blocking, 1 non-blocking, 2 persistent, 3 one after the other (0)"},
     {"--settle", OPTION_NUMBER, &settle, "Allreduces first (16)"},
     {"--seed", OPTION_NUMBER, &seed, "of all numbers (1)"},
     {0},
@@ -70,6 +73,8 @@ static MPI_Datatype type_of(int kind)
 #endif
 	fail("--shorts %ld: this MPI has no such type", shorts);
 }
+
+enum form { BLOCKING, NONBLOCKING, PERSISTENT, FORMS };
 
 enum collective { ALLREDUCE, REDUCE, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, COLLECTIVES };
 
@@ -258,17 +263,155 @@ static uint64_t hash_of(const unsigned char *bytes, size_t count)
 	return hash;
 }
 
-/* Makes the call, of numbers that are not written to. Returns which of the sums are in the buffer.
+/* The arguments of a call. */
+struct arguments {
+	const void *from;
+	void *to;
+	int elements, length, root;
+	const int *counts;
+	MPI_Datatype type;
+};
+
+static void call_blocking(enum collective collective, const struct arguments *a)
+{
+	switch (collective) {
+	case REDUCE:
+		MPI_Reduce(a->from, a->to, a->elements, a->type, MPI_SUM, a->root, comm);
+		break;
+	case REDUCE_SCATTER:
+		MPI_Reduce_scatter(a->from, a->to, a->counts, a->type, MPI_SUM, comm);
+		break;
+	case REDUCE_SCATTER_BLOCK:
+		MPI_Reduce_scatter_block(a->from, a->to, a->length, a->type, MPI_SUM, comm);
+		break;
+	default:
+		MPI_Allreduce(a->from, a->to, a->elements, a->type, MPI_SUM, comm);
+	}
+}
+
+static MPI_Request call_nonblocking(enum collective collective, const struct arguments *a)
+{
+	MPI_Request request;
+
+	switch (collective) {
+	case REDUCE:
+		MPI_Ireduce(a->from, a->to, a->elements, a->type, MPI_SUM, a->root, comm, &request);
+		break;
+	case REDUCE_SCATTER:
+		MPI_Ireduce_scatter(a->from, a->to, a->counts, a->type, MPI_SUM, comm, &request);
+		break;
+	case REDUCE_SCATTER_BLOCK:
+		MPI_Ireduce_scatter_block(a->from, a->to, a->length, a->type, MPI_SUM, comm,
+					  &request);
+		break;
+	default:
+		MPI_Iallreduce(a->from, a->to, a->elements, a->type, MPI_SUM, comm, &request);
+	}
+	return request;
+}
+
+#if HAVE_PERSISTENT
+static MPI_Request make_persistent(enum collective collective, const struct arguments *a)
+{
+	MPI_Info none = MPI_INFO_NULL;
+	MPI_Request request;
+
+	switch (collective) {
+	case REDUCE:
+		PERSISTENT_NAME(Reduce)
+		(a->from, a->to, a->elements, a->type, MPI_SUM, a->root, comm, none, &request);
+		break;
+	case REDUCE_SCATTER:
+		PERSISTENT_NAME(Reduce_scatter)
+		(a->from, a->to, a->counts, a->type, MPI_SUM, comm, none, &request);
+		break;
+	case REDUCE_SCATTER_BLOCK:
+		PERSISTENT_NAME(Reduce_scatter_block)
+		(a->from, a->to, a->length, a->type, MPI_SUM, comm, none, &request);
+		break;
+	default:
+		PERSISTENT_NAME(Allreduce)
+		(a->from, a->to, a->elements, a->type, MPI_SUM, comm, none, &request);
+	}
+	return request;
+}
+
+#else
+static MPI_Request make_persistent(enum collective collective, const struct arguments *a)
+{
+	(void)collective;
+	(void)a;
+	fail("--form: this MPI has no persistent collectives");
+}
+#endif
+
+/* Made at the first time of a call, for all its times. */
+static MPI_Request persistent;
+
+/*
+ * Makes other calls on the same communicator while a sum is under way. They have their answers,
+ * whichever ranks are still at the sum.
  */
-static struct range sum(long call, const struct plan *plan, const void *mine, unsigned char *got)
+static void others(long call)
+{
+	struct random random = random_start((uint64_t)seed, (uint64_t)call, UINT64_MAX - 1);
+	uint64_t drawn = random_below(&random, 8);
+	int ranks = world_size * (world_size - 1) / 2, root = (int)(call % world_size);
+	int one = world_rank, all = world_rank, told = world_rank == root ? (int)call : -1;
+	MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+
+	if (drawn & 1)
+		MPI_Iallreduce(MPI_IN_PLACE, &one, 1, MPI_INT, MPI_SUM, comm, &requests[0]);
+	if (drawn & 2)
+		MPI_Ibcast(&told, 1, MPI_INT, root, comm, &requests[1]);
+	if (drawn & 4)
+		MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_SUM, comm);
+	MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+	if (drawn & 1 && one != ranks)
+		fail("call %ld: MPI_Iallreduce behind a sum gives %d, not %d", call, one, ranks);
+	if (drawn & 2 && told != (int)call)
+		fail("call %ld: MPI_Ibcast behind a sum gives %d", call, told);
+	if (drawn & 4 && all != ranks)
+		fail("call %ld: MPI_Allreduce behind a sum gives %d, not %d", call, all, ranks);
+}
+
+static void make(long call, enum form how, enum collective collective,
+		 const struct arguments *arguments)
+{
+	MPI_Request request = MPI_REQUEST_NULL;
+
+	if (how == BLOCKING) {
+		call_blocking(collective, arguments);
+		return;
+	}
+	if (how == NONBLOCKING) {
+		request = call_nonblocking(collective, arguments);
+		others(call);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+		return;
+	}
+	if (persistent == MPI_REQUEST_NULL)
+		persistent = make_persistent(collective, arguments);
+	MPI_Start(&persistent);
+	others(call);
+	MPI_Wait(&persistent, MPI_STATUS_IGNORE);
+}
+
+/*
+ * Makes the call, of numbers that are not written to. Returns which of the sums are in the buffer.
+ */
+static struct range sum(long call, enum form how, const struct plan *plan, const void *mine,
+			unsigned char *got)
 {
 	size_t parts = (size_t)kinds[plan->kind].parts, size = kinds[plan->kind].width * parts;
 	size_t bytes = plan->count / parts * size, before = 0, brought;
 	int in_place = plan->in_place, elements = (int)(plan->count / parts), length = elements;
-	int *counts = malloc(sizeof(*counts) * (size_t)world_size);
-	MPI_Datatype type = type_of(plan->kind);
-	const void *from;
+	/* As long as the request, see `persistent`. */
+	static int *counts;
+	struct arguments arguments = {
+	    .to = got, .elements = elements, .root = plan->root, .type = type_of(plan->kind)};
 
+	counts = realloc(counts, sizeof(*counts) * (size_t)world_size);
 	if (plan->collective == REDUCE && world_rank != plan->root) {
 		in_place = 0;
 		length = 0;
@@ -284,28 +427,17 @@ static struct range sum(long call, const struct plan *plan, const void *mine, un
 		length = counts[world_rank];
 	}
 	brought = in_place ? bytes : 0;
-	from = in_place ? MPI_IN_PLACE : mine;
+	arguments.from = in_place ? MPI_IN_PLACE : mine;
+	arguments.length = length;
+	arguments.counts = counts;
 	memset(got, 0xa5, bytes);
 	memcpy(got, mine, brought);
-	switch (plan->collective) {
-	case REDUCE:
-		MPI_Reduce(from, got, elements, type, MPI_SUM, plan->root, comm);
-		break;
-	case REDUCE_SCATTER:
-		MPI_Reduce_scatter(from, got, counts, type, MPI_SUM, comm);
-		break;
-	case REDUCE_SCATTER_BLOCK:
-		MPI_Reduce_scatter_block(from, got, length, type, MPI_SUM, comm);
-		break;
-	default:
-		MPI_Allreduce(from, got, elements, type, MPI_SUM, comm);
-	}
+	make(call, how, plan->collective, &arguments);
 	/* MPIs may leave anything behind the result of a call in place. */
 	for (size_t at = (size_t)length * size; !in_place && at < bytes; at++)
 		if (got[at] != 0xa5)
 			fail("call %ld: byte %zu was written, of %zu", call, at,
 			     (size_t)length * size);
-	free(counts);
 	return (struct range){before * parts, (before + (size_t)length) * parts};
 }
 
@@ -316,6 +448,7 @@ static long one(long call)
 	unsigned char *mine = malloc(bytes), *got = malloc(bytes), *again = malloc(bytes);
 	long double *sums = calloc(plan.count, sizeof(*sums));
 	uint64_t hash, *hashes = malloc(sizeof(*hashes) * (size_t)world_size);
+	enum form how = form == FORMS ? (enum form)(call % FORMS) : (enum form)form;
 	struct range own = {0, 0};
 	long off = 0;
 
@@ -327,7 +460,7 @@ static long one(long call)
 	for (long time = 0; time < times; time++) {
 		if (afresh)
 			MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-		own = sum(call, &plan, mine, got);
+		own = sum(call, how, &plan, mine, got);
 		if (afresh) {
 			MPI_Comm_free(&comm);
 			if (time > 0 && !plan.special && memcmp(got, again, bytes) != 0)
@@ -337,6 +470,8 @@ static long one(long call)
 		for (size_t i = own.first; i < own.last; i++)
 			sums[i] += load(got, plan.kind, i - own.first);
 	}
+	if (persistent != MPI_REQUEST_NULL)
+		MPI_Request_free(&persistent);
 	for (size_t first = 0; first < plan.count; first += (size_t)block) {
 		size_t last =
 		    first + (size_t)block < plan.count ? first + (size_t)block : plan.count;
@@ -347,7 +482,7 @@ static long one(long call)
 	all = plan;
 	all.collective = ALLREDUCE;
 	if (times == 1 && halves == 1 && !afresh) {
-		sum(call, &all, mine, again);
+		sum(call, BLOCKING, &all, mine, again);
 		if (!plan.special &&
 		    memcmp(again + own.first * width, got, (own.last - own.first) * width))
 			fail("call %ld: MPI_Allreduce has other bits", call);
@@ -376,6 +511,9 @@ int main(int argc, char **argv)
 
 	program_start("quantized", &argc, &argv, options);
 	comm = MPI_COMM_WORLD;
+	persistent = MPI_REQUEST_NULL;
+	if (form < 0 || form > FORMS)
+		fail("--form: 0 to 3");
 	if (shorts < 0 || shorts > 2)
 		fail("--shorts: 0, 1 or 2");
 	for (long i = 0; i < settle; i++)

@@ -120,6 +120,12 @@ pub fn told(mpi: &Mpi, outcome: Result<(), Mismatch>) -> c_int {
 }
 
 impl Prepared {
+    /// State of a call that a script brings to its end, by itself.
+    pub fn script() -> Self {
+        let (from, finish, _staging) = (std::ptr::null(), Finish::Done, [Vec::new(), Vec::new()]);
+        Self { finish, from, trouble: SUCCESS, type_copy: None, _staging }
+    }
+
     /// Does the rest, once the operation is over, in whatever way. Returns MPI's return value.
     ///
     /// # Safety

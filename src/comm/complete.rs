@@ -23,6 +23,9 @@ pub unsafe fn complete(
     job: Job,
     by: Algorithm,
 ) -> Result<(), Mismatch> {
+    if group.engine.has_scripts() {
+        wait_for_turn(context, group);
+    }
     // SAFETY: the job's pointers, until this function returns.
     let ticket = unsafe { group.engine.start(job, by, None) };
     let mut waiter = Waiter::new(context.mpi);
@@ -36,6 +39,21 @@ pub unsafe fn complete(
         }
         if moved {
             waiter.moved();
+        }
+        waiter.turn();
+    }
+}
+
+/// Waits until the scripts are over that the program started before.
+#[cold]
+fn wait_for_turn(context: &Context<'_>, group: &mut Group) {
+    let mut waiter = Waiter::new(context.mpi);
+    while group.engine.has_scripts() {
+        if group.engine.poll(|| waiter.now()) {
+            waiter.moved();
+        }
+        if group.engine.is_out_of_step() {
+            out_of_step(context.mpi);
         }
         waiter.turn();
     }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::bindings::FB_OP_BOR;
 use crate::config::{Quantize, Shared};
 use crate::group::Group;
-use crate::leaf::quantize::Scratch;
+use crate::leaf::quantize::Lender;
 use crate::route::router::Setting;
 use crate::route::{Ground, Profile, Reason, Router};
 use crate::setup::Context;
@@ -133,8 +133,8 @@ pub struct Quantizing {
     pub asked: Option<String>,
     /// The program's choice for this communicator, on all ranks alike, if it has made one.
     pub own: Option<Option<Quantize>>,
-    /// Memory for the sums, and the errors that are carried from one sum to the next.
-    pub scratch: Scratch,
+    /// Memory for the sums that block or have no request of their own, and the errors that are carried from one to the next.
+    pub memory: Lender,
 }
 
 /// The state of a communicator.

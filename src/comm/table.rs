@@ -120,7 +120,7 @@ impl Communicators {
         self.quantize.store(true, Ordering::Relaxed);
         let mut quantizing = communicator.quantizing();
         quantizing.own = own;
-        quantizing.scratch.forget();
+        quantizing.memory.forget();
     }
 
     /// One is being freed.

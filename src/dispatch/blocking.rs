@@ -2,22 +2,20 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
-use std::mem;
 use std::slice;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::stopwatch::{Stopwatch, took};
-use super::{After, Judged, Passed, quantize, usual_algorithm};
+use super::{After, Judged, NotFinite, Numbers, Passed, Quantized};
 use crate::bindings::FB_OP_SUM;
 use crate::call::Collective;
-use crate::codec::{SUCCESS, prepare};
+use crate::codec::{SUCCESS, prepare, told};
 use crate::comm::{Folding, complete, fold_words};
 use crate::config::Policy;
-use crate::engine::Job;
+use crate::engine::{Job, Script, Step, Ways};
 use crate::plan::{fit, instead_of_shards, plan};
 use crate::route::{self, ClassId, Reason, Way, router};
-use crate::script::{Quantized, Request, Script, Step, Ways};
 use crate::setup::Context;
 use crate::stats;
 use crate::wire::{Algorithm, Mismatch};
@@ -38,16 +36,15 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), Pass
         // SAFETY: as demanded of this function.
         return unsafe { run(Judged { communicator, ..judged }) };
     }
-    if let Some(element) = admitted.quantized {
-        let most_bytes = folding.group.engine.place.most_bytes;
+    if admitted.quantized.is_some() {
+        let numbers = judged.numbers(&folding.group);
         drop(guard);
         // SAFETY: buffers of the program's.
-        if let Some(code) = unsafe { quantized(&judged, &context, element, most_bytes) } {
+        let quantized = |numbers| unsafe { quantized(&judged, &context, numbers) };
+        if let Some(code) = numbers.and_then(quantized) {
             return Ok((code, stats::Way::Quantized));
         }
-        if admitted.bytes > admitted.most {
-            return Err(Reason::TooLarge.into());
-        }
+        judged.unless_too_large()?;
         guard = communicator.folding();
     }
     let folding = guard.as_mut().ok_or(Reason::NoGroup)?;
@@ -77,7 +74,8 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), Pass
     let code = unsafe {
         let (job, prepared) = prepare(mpi, plan);
         let group = &mut folding.group;
-        let algorithm = algorithm.unwrap_or_else(|| usual_algorithm(config, group, &job));
+        let algorithm =
+            algorithm.unwrap_or_else(|| group.engine.algorithm(&job, config.shared.algorithm));
         let outcome = complete(&context, group, job, algorithm);
         // An op of the program's may be called, and what that calls is its own affair.
         drop(guard);
@@ -92,34 +90,16 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), Pass
     Ok((code, stats::Way::Folded))
 }
 
-/// A sum that is quantized, to its end; `None`: it goes another way, on all ranks alike. `most_bytes`: of one message of
-/// the group.
+/// Quantizes a sum, to its end; `None`: it goes another way, on all ranks alike.
 ///
 /// # Safety
 /// *Buffers* of the [program](crate::mpi).
 #[cold]
-unsafe fn quantized(
-    judged: &Judged<'_>,
-    context: &Context<'_>,
-    element: u8,
-    most_bytes: usize,
-) -> Option<c_int> {
-    let Judged { process, config, call, ends, communicator, .. } = judged;
-    let request = Request {
-        collective: call.collective,
-        ends,
-        element,
-        quantize: quantize(process, call)?,
-        most_asked: config.shared.most_bytes_asked(call.collective),
-        most_bytes,
-    };
-    // Not locked meanwhile: the MPI may call what the program has given it, and that ask for it.
-    let scratch = || mem::take(&mut communicator.quantizing().scratch);
-    let mut script = Quantized::new(&request, scratch)?;
+unsafe fn quantized(judged: &Judged<'_>, context: &Context<'_>, numbers: Numbers) -> Option<c_int> {
+    let memory = judged.communicator.quantizing().memory.clone();
+    let mut script = Quantized::new(numbers, NotFinite::Otherwise, memory);
     // SAFETY: as demanded of this function.
-    let code = unsafe { to_its_end(judged, context, &mut script) };
-    communicator.quantizing().scratch = script.end();
-    code
+    unsafe { to_its_end(judged, context, &mut script) }
 }
 
 /// Runs a script to its end. Returns what MPI does; `None`: the call goes another way, on all ranks alike.
@@ -135,7 +115,7 @@ unsafe fn to_its_end(
     let mut outcome = Ok(());
     loop {
         // SAFETY: the job before is over; the program's buffers.
-        match unsafe { script.next(mpi, outcome) } {
+        match unsafe { script.next(outcome) } {
             Step::Job(job, ways) => {
                 // SAFETY: memory of the script's, that stays.
                 match unsafe { run_job(judged, context, job, ways) } {
@@ -145,7 +125,8 @@ unsafe fn to_its_end(
                     Ran::ByMpi(code) => return Some(code),
                 }
             }
-            Step::Over(code) => {
+            Step::Over(outcome) => {
+                let code = told(mpi, outcome);
                 if code != SUCCESS {
                     mpi.handle_error(mpi.abi.handle(judged.call.comm), code);
                 }
@@ -173,7 +154,7 @@ unsafe fn run_job(judged: &Judged<'_>, context: &Context<'_>, job: Job, ways: Wa
     let width = match ways {
         Ways::Compared { width } if config.shared.policy == Policy::Auto => width,
         Ways::Compared { .. } | Ways::Usual => {
-            let by = usual_algorithm(config, &folding.group, &job);
+            let by = folding.group.engine.algorithm(&job, config.shared.algorithm);
             // SAFETY: the job's pointers.
             return Ran::ByGroup(unsafe { complete(context, &mut folding.group, job, by) });
         }

@@ -12,15 +12,15 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use crate::call::{Call, Form, Message};
+use crate::codec::SUCCESS;
 use crate::comm::Communicator;
 use crate::config::{Config, Quantize};
-use crate::engine::Job;
 use crate::group::Group;
 use crate::plan::Case;
 use crate::process::Process;
 use crate::route::{Admitted, Ends, Left, Reason, admit, judge};
+use crate::script::{NotFinite, Numbers, Quantized, Request};
 use crate::stats;
-use crate::wire::Algorithm;
 
 use meeting::Meeting;
 pub use persistent::{free_persistent, start_persistent};
@@ -172,10 +172,8 @@ unsafe fn attempt(
         let judged = Judged { process, config, call, admitted, ends, communicator };
         match form {
             Form::Blocking => blocking::run(judged),
-            Form::Nonblocking => Ok((nonblocking::start(judged, request)?, stats::Way::Folded)),
-            Form::Persistent => {
-                Ok((persistent::initialise(judged, *seen, request)?, stats::Way::Folded))
-            }
+            Form::Nonblocking => Ok((SUCCESS, nonblocking::start(judged, request)?)),
+            Form::Persistent => Ok((SUCCESS, persistent::initialise(judged, *seen, request)?)),
         }
     }
 }
@@ -184,6 +182,33 @@ impl Judged<'_> {
     #[inline]
     fn case(&self) -> Case<'_> {
         Case { call: self.call, admitted: &self.admitted, ends: &self.ends }
+    }
+
+    /// The numbers of a sum that is to be quantized within the group. `None`: it is to be folded as it is, or not at all. The
+    /// answer is the same on all ranks.
+    fn numbers(&self, group: &Group) -> Option<Numbers> {
+        let Self { process, config, call, admitted, ends, .. } = self;
+        Numbers::of(&Request {
+            collective: call.collective,
+            ends,
+            element: admitted.quantized?,
+            quantize: quantize(process, call)?,
+            most_asked: config.shared.most_bytes_asked(call.collective),
+            most_bytes: group.engine.place.most_bytes,
+        })
+    }
+
+    /// The same for a call that does not block, and cannot go another way once it has begun. Numbers that are not finite
+    /// need shards.
+    fn numbers_within(&self, group: &Group) -> Option<Numbers> {
+        if group.engine.place.has_shards { self.numbers(group) } else { None }
+    }
+
+    /// Refuses a call that was admitted to be quantized alone, and is not.
+    fn unless_too_large(&self) -> Result<(), Reason> {
+        let is_too_large =
+            self.admitted.quantized.is_some() && self.admitted.bytes > self.admitted.most;
+        if is_too_large { Err(Reason::TooLarge) } else { Ok(()) }
     }
 
     /// Refuses a communicator that is revoked (ULFM), for good. Those who wait on it already are not
@@ -196,10 +221,4 @@ impl Judged<'_> {
         }
         Err(self.communicator.decline(Reason::Revoked))
     }
-}
-
-/// How a job goes whose ways are not compared.
-fn usual_algorithm(config: &Config, group: &Group, job: &Job) -> Algorithm {
-    let usual = group.engine.usual_algorithm(job);
-    if job.is_for_user_space() { usual } else { config.shared.algorithm.unwrap_or(usual) }
 }

@@ -1,59 +1,98 @@
 //! Non-blocking collectives: begun here, ended in waits and tests ([`crate::requests`]).
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Judged, usual_algorithm};
-use crate::codec::{SUCCESS, prepare};
+use super::{Judged, NotFinite, Numbers, Quantized};
+use crate::codec::{Prepared, prepare};
 use crate::comm::Communicator;
 use crate::config::Config;
 use crate::engine::Outcome;
 use crate::group::Group;
+use crate::leaf::quantize::Lender;
 use crate::plan::{Plan, fit, plan};
 use crate::process::Process;
 use crate::requests::Open;
 use crate::route::Reason;
+use crate::stats::Way;
 
-/// Starts a call whose arguments have been judged.
+/// Starts a call whose arguments have been judged. Returns its way.
 ///
 /// # Safety
 /// *Arguments* and *buffers* of the [program](crate::mpi).
-pub(super) unsafe fn start(judged: Judged<'_>, request: *mut c_void) -> Result<c_int, Reason> {
+pub(super) unsafe fn start(judged: Judged<'_>, request: *mut c_void) -> Result<Way, Reason> {
     let Judged { process, config, communicator, .. } = &judged;
     judged.unless_revoked()?;
     let mut guard = communicator.folding_now()?;
     let group = &mut guard.as_mut().ok_or(Reason::NotYet)?.group;
-    let case = judged.case();
-    let fit = fit(case, &mut group.engine.place)?;
-    let plan = plan(case, fit);
+    let begin = Begin { process, config, communicator, group };
     let open = || process.requests.open(&process.mpi, request);
+    if let Some(numbers) = judged.numbers_within(begin.group) {
+        let memory = communicator.quantizing().memory.clone();
+        // SAFETY: buffers of the program's.
+        unsafe { begin.quantized(numbers, memory, open) };
+        return Ok(Way::Quantized);
+    }
+    judged.unless_too_large()?;
+    let case = judged.case();
+    let fit = fit(case, &mut begin.group.engine.place)?;
+    let plan = plan(case, fit);
     // SAFETY: buffers of the program's.
-    unsafe { begin(process, config, plan, communicator, group, open) };
-    Ok(SUCCESS)
+    unsafe { begin.planned(plan, open) };
+    Ok(Way::Folded)
 }
 
-/// Begins a plan in `communicator`'s group; `open` makes its request.
-///
-/// # Safety
-/// *Buffers* of the [program](crate::mpi): the plan's buffers.
-pub(super) unsafe fn begin(
-    process: &'static Process,
-    config: &Config,
-    plan: Plan,
-    communicator: &Arc<Communicator>,
-    group: &mut Group,
-    open: impl FnOnce() -> Open,
-) {
-    // SAFETY: buffers of the program's, until the request is complete.
-    unsafe {
-        let (job, mut prepared) = prepare(&process.mpi, plan);
-        prepared.keep_type(&process.mpi);
+/// The place where a call begins: `communicator`'s group.
+pub(super) struct Begin<'a> {
+    pub process: &'static Process,
+    pub config: &'a Config,
+    pub communicator: &'a Arc<Communicator>,
+    pub group: &'a mut Group,
+}
+
+impl Begin<'_> {
+    /// Begins a plan; `open` makes its request.
+    ///
+    /// # Safety
+    /// *Buffers* of the [program](crate::mpi), until the request is complete.
+    pub(super) unsafe fn planned(self, plan: Plan, open: impl FnOnce() -> Open) {
+        // SAFETY: as demanded of this function.
+        unsafe {
+            let (job, mut prepared) = prepare(&self.process.mpi, plan);
+            prepared.keep_type(&self.process.mpi);
+            let request = open();
+            let over = Outcome::default();
+            let engine = &mut self.group.engine;
+            let algorithm = engine.algorithm(&job, self.config.shared.algorithm);
+            engine.start_in_turn(job, algorithm, Arc::clone(&over));
+            self.add(over, prepared, request);
+        }
+    }
+
+    /// Begins a sum that is quantized, with a lender's memory; `open` makes its request.
+    ///
+    /// # Safety
+    /// *Buffers* of the [program](crate::mpi), until the request is complete.
+    pub(super) unsafe fn quantized(
+        self,
+        numbers: Numbers,
+        memory: Lender,
+        open: impl FnOnce() -> Open,
+    ) {
         let request = open();
         let over = Outcome::default();
-        let algorithm = usual_algorithm(config, group, &job);
-        group.engine.start(job, algorithm, Some(Arc::clone(&over)));
+        let script = Box::new(Quantized::new(numbers, NotFinite::AsItIs, memory));
+        // SAFETY: as demanded of this function.
+        unsafe {
+            self.group.engine.run(script, self.config.shared.algorithm, Arc::clone(&over));
+        }
+        self.add(over, Prepared::script(), request);
+    }
+
+    fn add(self, over: Outcome, prepared: Prepared, request: Open) {
+        let Self { process, communicator, group, .. } = self;
         group.engine.poll(Instant::now);
         process.requests.add(&process.mpi, Arc::clone(communicator), over, prepared, request);
     }

@@ -3,15 +3,19 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{Judged, nonblocking};
+use super::Judged;
+use super::nonblocking::Begin;
 use crate::call::{Form, Message};
 use crate::codec::SUCCESS;
+use crate::group::Group;
+use crate::leaf::quantize::Lender;
 use crate::plan::{fit, plan};
 use crate::process::Process;
+use crate::requests::persistent::Work;
 use crate::route::Reason;
 use crate::stats::Way;
 
-/// `MPI_..._init`: makes the request; `seen` is what the statistics are to tell of each start.
+/// `MPI_..._init`: makes the request; `seen` is what the statistics are to tell of each start. Returns the way of starts.
 ///
 /// # Safety
 /// *Arguments* of the [program](crate::mpi), and *buffers* at every start.
@@ -19,32 +23,45 @@ pub(super) unsafe fn initialise(
     judged: Judged<'_>,
     seen: Message,
     request: *mut c_void,
-) -> Result<c_int, Reason> {
+) -> Result<Way, Reason> {
     let Judged { process, call, .. } = judged;
     let (mpi, communicators) = (&process.mpi, &process.communicators);
     let comm = mpi.abi.handle(call.comm);
     let own = communicators.take_spare(&process.context(), comm, &judged.communicator)?;
-    let fit = match own.folding().as_mut() {
-        Some(folding) => fit(judged.case(), &mut folding.group.engine.place),
+    let work = match own.folding().as_mut() {
+        Some(folding) => work(&judged, &mut folding.group),
         None => Err(Reason::NoGroup),
     };
-    let fit = match fit {
-        Ok(fit) => fit,
+    let work = match work {
+        Ok(work) => work,
         Err(reason) => {
             communicators.give_back(&judged.communicator, own);
             return Err(reason);
         }
     };
+    let way = work.way();
     // SAFETY: arguments of the program's.
     unsafe {
         let elements = call.elements_of_all(mpi).unwrap_or(1);
         let message = Message { bytes: seen.bytes * elements, ..seen };
         let Judged { admitted, communicator, .. } = judged;
         let call = (*call, (communicator.rank, communicator.size));
-        let about = (admitted, fit, message);
+        let about = (admitted, work, message);
         process.requests.add_persistent(mpi, call, about, (own, communicator), request);
     }
-    Ok(SUCCESS)
+    Ok(way)
+}
+
+/// The work of each start of a call, in its group.
+///
+/// # Errors
+/// The call is the real MPI's, on all ranks alike.
+fn work(judged: &Judged<'_>, group: &mut Group) -> Result<Work, Reason> {
+    if let Some(numbers) = judged.numbers_within(group) {
+        return Ok(Work::Quantized(numbers, Lender::default()));
+    }
+    judged.unless_too_large()?;
+    fit(judged.case(), &mut group.engine.place).map(Work::Folded)
 }
 
 /// `MPI_Start` of a request that may be a persistent collective's; `None`: it is the real MPI's.
@@ -70,13 +87,20 @@ pub unsafe fn start_persistent(process: &'static Process, request: *mut c_void) 
         log::error!("a persistent {} has lost its group", call.collective.name());
         process.mpi.abort(process.mpi.abi.comm_world)
     };
-    let fit = persistent.fit.clone();
-    let plan = plan(persistent.case(), fit);
     let open = || persistent.open(handle);
     let (communicator, group) = (&persistent.group, &mut folding.group);
+    let begin = Begin { process, config, communicator, group };
     // SAFETY: buffers of the program's, promised at MPI_..._init for every start.
-    unsafe { nonblocking::begin(process, config, plan, communicator, group, open) };
-    process.calls.count(Form::Persistent, call.collective, Way::Folded, persistent.message);
+    unsafe {
+        match &persistent.work {
+            Work::Folded(fit) => begin.planned(plan(persistent.case(), fit.clone()), open),
+            Work::Quantized(numbers, memory) => {
+                begin.quantized(numbers.clone(), memory.clone(), open);
+            }
+        }
+    }
+    let way = persistent.work.way();
+    process.calls.count(Form::Persistent, call.collective, way, persistent.message);
     Some(SUCCESS)
 }
 

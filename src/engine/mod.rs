@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 mod operation;
+mod script;
+mod turns;
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -13,6 +15,8 @@ use crate::wire::cells::Memory;
 use crate::wire::{Algorithm, Fabric, Mismatch, Wire};
 use operation::Operation;
 pub use operation::{Job, Outcome, Pattern, Raw};
+pub use script::{Script, Step, Ways};
+use turns::Turns;
 
 /// Longest messages that are folded in the kernel, and that a root sends to everyone itself
 /// (docs/benchmarks.md).
@@ -29,6 +33,8 @@ pub struct Engine<M, F> {
     leaf: Option<Leaf>,
     /// Operations under way, oldest first; they end in this order.
     operations: VecDeque<Operation>,
+    /// Scripts under way, and the collectives behind them.
+    turns: Turns,
     /// Operations started, and over.
     started: u64,
     ended: u64,
@@ -48,13 +54,13 @@ pub struct Ticket(u64);
 impl<M: Memory, F: Fabric> Engine<M, F> {
     /// One in which nothing is under way.
     pub fn new(place: Place, wire: Option<Wire<M, F, Raw>>, leaf: Option<Leaf>) -> Self {
-        let (operations, mismatches) = (VecDeque::new(), Vec::new());
+        let (operations, turns, mismatches) = (VecDeque::new(), Turns::default(), Vec::new());
         let (started, ended, out_of_step) = (0, 0, false);
-        Self { place, wire, leaf, operations, started, ended, mismatches, out_of_step }
+        Self { place, wire, leaf, operations, turns, started, ended, mismatches, out_of_step }
     }
 
-    /// Starts a collective: sends what can be sent now. The rest is [`Engine::poll`]'s. `over` is set
-    /// when it has ended on this rank.
+    /// Starts a collective at once: sends what can be sent now. [`Engine::poll`] does the rest. `over` is set when it has
+    /// ended on this rank. No script is under way ([`Engine::has_scripts`]), or the collective is a script's step.
     ///
     /// # Safety
     /// What [`Job`] says of its pointers.
@@ -97,11 +103,16 @@ impl<M: Memory, F: Fabric> Engine<M, F> {
 
     /// Whether nothing is under way.
     pub fn is_idle(&self) -> bool {
-        self.operations.is_empty()
+        self.operations.is_empty() && !self.has_scripts()
     }
 
     /// Does what can be done now; never waits. Says whether anything moved.
     pub fn poll(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        let moved = self.poll_operations(now);
+        if self.has_scripts() { self.take_turns() || moved } else { moved }
+    }
+
+    fn poll_operations(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let Self { place, wire, leaf, operations, ended, mismatches, out_of_step, .. } = self;
         let (mut now, mut moved) = (Some(now), false);
         while let Some(operation) = operations.front_mut() {
@@ -144,6 +155,13 @@ impl<M: Memory, F: Fabric> Engine<M, F> {
             Pattern::Broadcast(_) if job.bytes > SCATTER_FROM => Algorithm::Shards,
             _ => Algorithm::best(self.place.layout.hosts.len()),
         }
+    }
+
+    /// How a job goes whose ways are not compared. `only` is the algorithm of jobs that kernels can fold, if there is but one
+    /// to be used.
+    pub fn algorithm(&self, job: &Job, only: Option<Algorithm>) -> Algorithm {
+        let usual = self.usual_algorithm(job);
+        if job.is_for_user_space() { usual } else { only.unwrap_or(usual) }
     }
 
     /// How a fold to all of so many bytes goes if nothing has been measured.

@@ -84,7 +84,7 @@ impl Process {
     /// Forgets what quantized sums on `comm` have left out, on this rank.
     pub fn clear_error_feedback(&self, comm: Handle) {
         if let Some(communicator) = self.communicators.get(self.mpi.abi.handle(comm)) {
-            communicator.quantizing().scratch.forget();
+            communicator.quantizing().memory.forget();
         }
     }
 

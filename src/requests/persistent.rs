@@ -14,10 +14,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{Open, Requests, Tag};
 use crate::call::{Call, Message, Side};
 use crate::comm::Communicator;
+use crate::leaf::quantize::Lender;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::plan::{Case, Fit};
 use crate::route::{Admitted, Ends, judge};
+use crate::script::Numbers;
+use crate::stats::Way;
+
+/// The work of each start.
+pub enum Work {
+    /// The call goes through the group in this form.
+    Folded(Fit),
+    /// The numbers are quantized, with memory of the request's own.
+    Quantized(Numbers, Lender),
+}
+
+impl Work {
+    /// For the statistics.
+    pub fn way(&self) -> Way {
+        match self {
+            Self::Folded(_) => Way::Folded,
+            Self::Quantized(..) => Way::Quantized,
+        }
+    }
+}
 
 /// A collective that may be started.
 pub struct Persistent {
@@ -27,8 +48,7 @@ pub struct Persistent {
     admitted: Admitted,
     /// Its ends on this rank.
     ends: Ends,
-    /// The form in which it goes through the group.
-    pub fit: Fit,
+    pub work: Work,
     /// Its message, for the statistics.
     pub message: Message,
     /// The group that it folds in, perhaps of its own.
@@ -96,7 +116,7 @@ impl Requests {
         &self,
         mpi: &Mpi,
         (mut call, place): (Call, (usize, usize)),
-        (admitted, fit, message): (Admitted, Fit, Message),
+        (admitted, work, message): (Admitted, Work, Message),
         (group, home): (Arc<Communicator>, Arc<Communicator>),
         request: *mut c_void,
     ) {
@@ -139,7 +159,7 @@ impl Requests {
         let handle = unsafe { mpi.abi.request_at(request, 0) };
         let _arrays = arrays;
         let persistent =
-            Persistent { call, admitted, ends, fit, message, group, home, tag, types, _arrays };
+            Persistent { call, admitted, ends, work, message, group, home, tag, types, _arrays };
         let mut table = self.persistent.lock();
         table.insert(handle, Arc::new(persistent));
         self.persistent.count.store(table.len(), Ordering::Relaxed);

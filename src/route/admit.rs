@@ -55,8 +55,11 @@ pub fn admit(
             }
             _ => config.shared.most_bytes(call.collective, measured),
         };
-        let may_be = form == Form::Blocking && call.collective.is_quantized();
-        let quantized = |by: By| by.reals().filter(|_| may_be && quantizes());
+        let quantized = |by: By| {
+            let may_be =
+                call.collective.is_quantized() && may_be_quantized(form, by, config.shared.sum);
+            by.reals().filter(|_| may_be && quantizes())
+        };
         let most = |by: By| match quantized(by) {
             Some(_) => usize::MAX,
             None => most_of(by, measured),
@@ -108,6 +111,12 @@ pub fn admit(
             Ok(Admitted { bytes, most, measured, fold: None, quantized: None })
         }
     }
+}
+
+/// Whether a sum may be quantized. A call that does not block stays in its group, also with numbers that are not finite. No
+/// process of foldback sums numbers of 16 bits, nor long numbers exactly.
+fn may_be_quantized(form: Form, by: By, sum: Sum) -> bool {
+    form == Form::Blocking || (!matches!(by, By::Quantized { .. }) && sum != Sum::Exact)
 }
 
 #[cold]

@@ -5,17 +5,15 @@
 use std::ffi::c_void;
 use std::mem;
 use std::ops::Range;
+use std::ptr;
 use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Script, Step, Ways};
 use crate::bindings::{FB_OP_MAX, FB_OP_SUM, FB_TYPE_U16};
 use crate::call::Collective;
-use crate::codec::{SUCCESS, told};
 use crate::config::Quantize;
-use crate::engine::{Job, Pattern};
-use crate::leaf::quantize::{Quantizer, Rounding, Scratch, Width, is_alike, witness_of};
-use crate::mpi::Mpi;
+use crate::engine::{Job, Pattern, Script, Step, Ways};
+use crate::leaf::quantize::{Lender, Lent, Quantizer, Rounding, Width, is_alike, witness_of};
 use crate::plan::mine;
 use crate::route::Ends;
 use crate::wire::Mismatch;
@@ -37,7 +35,10 @@ pub struct Request<'a> {
 }
 
 /// The numbers of a sum: alike on all ranks but for the memory.
-struct Numbers {
+#[derive(Clone)]
+pub struct Numbers {
+    /// As in [`Request`].
+    element: u8,
     quantize: Quantize,
     quantizer: Quantizer,
     rank: usize,
@@ -52,10 +53,27 @@ struct Numbers {
     count: usize,
 }
 
+// SAFETY: the pointers are to the program's buffers, which are promised (`crate::mpi`) until the call is over.
+unsafe impl Send for Numbers {}
+// SAFETY: the pointers are to the program's buffers, and followed by the one thread that takes a script's step.
+unsafe impl Sync for Numbers {}
+
+/// The way of a sum that has an infinity or a NaN, which integers cannot have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotFinite {
+    /// Another way than the script.
+    Otherwise,
+    /// Within the group, by shards, as it is.
+    AsItIs,
+}
+
 /// The script of a quantized sum.
 pub struct Quantized {
     numbers: Numbers,
-    scratch: Scratch,
+    not_finite: NotFinite,
+    lender: Lender,
+    /// The lender's memory, from the first step on.
+    lent: Option<Lent>,
     stage: Stage,
 }
 
@@ -67,13 +85,15 @@ enum Stage {
     Exponents,
     /// The integers of these numbers.
     Part(Range<usize>),
+    /// The numbers themselves, in this memory.
+    AsItIs { part: Range<usize>, memory: Vec<u8> },
     /// A sum of as many bytes as all integers have, which finds that ranks bring unlike numbers. It is made in this memory.
     Unlike { _memory: Vec<u8> },
 }
 
 impl Numbers {
-    /// `None`: they are not to be quantized.
-    fn of(request: &Request<'_>) -> Option<Self> {
+    /// `None`: they are not to be quantized, alike on all ranks.
+    pub fn of(request: &Request<'_>) -> Option<Self> {
         let Request { ends, quantize, .. } = request;
         let brings = ends.brings?;
         let bytes = brings.bytes();
@@ -102,8 +122,9 @@ impl Numbers {
             }
             _ => (gets.data, 0..count),
         });
-        let (quantize, rank, brings) = (*quantize, ends.rank, brings.data.cast_const());
-        let numbers = Self { quantize, quantizer, rank, brings, gets, size, width, count };
+        let (element, rank, brings) = (request.element, ends.rank, brings.data.cast_const());
+        let quantize = *quantize;
+        let numbers = Self { element, quantize, quantizer, rank, brings, gets, size, width, count };
         Some(numbers).filter(|numbers| numbers.bytes() <= request.most_bytes)
     }
 
@@ -131,21 +152,20 @@ impl Numbers {
         unsafe { slice::from_raw_parts(self.brings.cast::<u8>().add(bytes.start), bytes.len()) }
     }
 
-    /// The sums of a part, as far as this rank gets them.
-    ///
-    /// # Safety
-    /// Nobody else uses that memory.
-    unsafe fn put(&self, part: &Range<usize>, integers: &[u8], exponents: &[u16]) {
-        let Some((data, gotten)) = &self.gets else { return };
+    /// The numbers that are summed at a time as they are.
+    fn part_as_it_is(&self, first: usize) -> Range<usize> {
+        first..self.count.min(first + (PART_BYTES / self.size).max(1))
+    }
+
+    /// The place of the sums of a part that this rank gets, room of the program's, and the first one's number within the
+    /// part. `None`: it gets none of them.
+    fn place_of(&self, part: &Range<usize>) -> Option<(*mut [u8], usize)> {
+        let (data, gotten) = self.gets.as_ref()?;
         let (start, end) = (gotten.start.max(part.start), gotten.end.min(part.end));
-        if start < end {
-            // SAFETY: room of the program's for all that it gets.
-            let into = unsafe {
-                let data = data.cast::<u8>().add((start - gotten.start) * self.size);
-                slice::from_raw_parts_mut(data, (end - start) * self.size)
-            };
-            self.quantizer.dequantize(integers, exponents, start - part.start, into);
-        }
+        let data = data.cast::<u8>().wrapping_add((start - gotten.start) * self.size);
+        (start < end).then(|| {
+            (ptr::slice_from_raw_parts_mut(data, (end - start) * self.size), start - part.start)
+        })
     }
 
     fn rounding(&self, number: u64, part: &Range<usize>) -> Rounding {
@@ -157,37 +177,31 @@ impl Numbers {
 }
 
 impl Quantized {
-    /// The script; `None`: the sum is not to be quantized, alike on all ranks. `scratch` lends its memory until
-    /// [`Quantized::end`].
-    pub fn new(request: &Request<'_>, scratch: impl FnOnce() -> Scratch) -> Option<Self> {
-        let numbers = Numbers::of(request)?;
-        let mut scratch = scratch();
-        let (bytes, carry) = (numbers.count * numbers.size, numbers.quantize.error_feedback);
-        scratch.begin(&numbers.quantizer, bytes, numbers.most_of_part(), carry);
-        Some(Self { numbers, scratch, stage: Stage::Begin })
-    }
-
-    /// The memory that it was lent.
-    pub fn end(self) -> Scratch {
-        self.scratch
+    /// The script. It borrows the lender's memory from its first step to its end.
+    pub fn new(numbers: Numbers, not_finite: NotFinite, lender: Lender) -> Self {
+        Self { numbers, not_finite, lender, lent: None, stage: Stage::Begin }
     }
 
     /// # Safety
     /// As [`Script::next`].
     unsafe fn exponents(&mut self) -> Step {
-        let Numbers { quantizer, size, count, .. } = &self.numbers;
+        let numbers = &self.numbers;
+        let Numbers { quantizer, size, count, .. } = numbers;
+        let lent = self.lent.insert(self.lender.lend());
+        let carry = numbers.quantize.error_feedback;
+        lent.begin(quantizer, count * size, numbers.most_of_part(), carry);
         // SAFETY: nothing is written there before all ranks have what they need of it.
-        let numbers = unsafe { self.numbers.brought(0..count * size) };
-        let room = self.scratch.room();
+        let own = unsafe { numbers.brought(0..count * size) };
+        let room = lent.room();
         let brought = match room.carried {
             Some((fed, left_out)) => {
-                quantizer.add(numbers, left_out, fed);
+                quantizer.add(own, left_out, fed);
                 fed.as_slice()
             }
-            None => numbers,
+            None => own,
         };
-        let (own, witness) = room.words.split_at_mut(quantizer.blocks(*count));
-        quantizer.exponents(brought, own);
+        let (exponents, witness) = room.words.split_at_mut(quantizer.blocks(*count));
+        quantizer.exponents(brought, exponents);
         witness.copy_from_slice(&witness_of(*count));
         let (data, length) = (room.words.as_mut_ptr().cast(), size_of_val(room.words));
         self.stage = Stage::Exponents;
@@ -196,34 +210,38 @@ impl Quantized {
 
     /// # Safety
     /// As [`Script::next`].
-    unsafe fn after_exponents(&mut self) -> Step {
+    unsafe fn after_exponents(&mut self, lent: &mut Lent) -> Step {
         let Numbers { quantizer, count, .. } = &self.numbers;
-        let (exponents, witness) = self.scratch.room().words.split_at(quantizer.blocks(*count));
-        if exponents.contains(&quantizer.special()) {
-            return Step::Otherwise;
-        }
+        let (exponents, witness) = lent.room().words.split_at(quantizer.blocks(*count));
         if !is_alike(witness) {
             let mut bytes = vec![0; self.numbers.bytes()];
             let job = self.sum(bytes.as_mut_ptr(), bytes.len());
             self.stage = Stage::Unlike { _memory: bytes };
             return Step::Job(job, Ways::Usual);
         }
+        if exponents.contains(&quantizer.special()) {
+            return match self.not_finite {
+                NotFinite::Otherwise => Step::Otherwise,
+                // SAFETY: as demanded of this function.
+                NotFinite::AsItIs => unsafe { self.part_as_it_is(0, Vec::new()) },
+            };
+        }
         // SAFETY: as demanded of this function.
-        unsafe { self.part(0) }
+        unsafe { self.part(0, lent) }
     }
 
     /// The sum of the next part.
     ///
     /// # Safety
     /// As [`Script::next`].
-    unsafe fn part(&mut self, first: usize) -> Step {
+    unsafe fn part(&mut self, first: usize, lent: &mut Lent) -> Step {
         let part = self.numbers.part(first);
         if part.is_empty() {
-            self.scratch.carry();
-            return Step::Over(SUCCESS);
+            lent.carry();
+            return Step::Over(Ok(()));
         }
         let Numbers { quantizer, quantize, size, width, .. } = &self.numbers;
-        let room = self.scratch.room();
+        let room = lent.room();
         let exponents = &room.words[part.start / quantize.block..];
         let exponents = &exponents[..quantizer.blocks(part.len())];
         let integers = &mut room.integers[..part.len() * width];
@@ -248,15 +266,53 @@ impl Quantized {
 
     /// # Safety
     /// As [`Script::next`].
-    unsafe fn after_part(&mut self, part: &Range<usize>) -> Step {
+    unsafe fn after_part(&mut self, part: &Range<usize>, lent: &mut Lent) -> Step {
         let Numbers { quantizer, quantize, width, .. } = &self.numbers;
-        let room = self.scratch.room();
+        let room = lent.room();
         let exponents = &room.words[part.start / quantize.block..];
         let exponents = &exponents[..quantizer.blocks(part.len())];
+        let integers = &room.integers[..part.len() * width];
         // SAFETY: as demanded of this function.
         unsafe {
-            self.numbers.put(part, &room.integers[..part.len() * width], exponents);
-            self.part(part.end)
+            if let Some((into, first)) = self.numbers.place_of(part) {
+                quantizer.dequantize(integers, exponents, first, &mut *into);
+            }
+            self.part(part.end, lent)
+        }
+    }
+
+    /// The sum of the next part as it is, in `memory`. The errors that are carried over stay.
+    ///
+    /// # Safety
+    /// As [`Script::next`].
+    unsafe fn part_as_it_is(&mut self, first: usize, mut memory: Vec<u8>) -> Step {
+        let numbers = &self.numbers;
+        let part = numbers.part_as_it_is(first);
+        if part.is_empty() {
+            return Step::Over(Ok(()));
+        }
+        memory.clear();
+        // SAFETY: the slice is gone before sums are written, which in place lie before all that is still to be read.
+        unsafe {
+            memory.extend_from_slice(
+                numbers.brought(part.start * numbers.size..part.end * numbers.size),
+            );
+        }
+        let job = to_all(FB_OP_SUM as u8, numbers.element, memory.as_mut_ptr(), memory.len());
+        self.stage = Stage::AsItIs { part, memory };
+        Step::Job(job, Ways::Usual)
+    }
+
+    /// # Safety
+    /// As [`Script::next`].
+    unsafe fn after_part_as_it_is(&mut self, part: &Range<usize>, memory: Vec<u8>) -> Step {
+        // SAFETY: as demanded of this function.
+        unsafe {
+            if let Some((into, first)) = self.numbers.place_of(part) {
+                let (into, start) = (&mut *into, first * self.numbers.size);
+                into.copy_from_slice(&memory[start..start + into.len()]);
+            }
+            self.part_as_it_is(part.end, memory)
         }
     }
 
@@ -264,23 +320,36 @@ impl Quantized {
     fn sum(&self, data: *mut u8, bytes: usize) -> Job {
         to_all(FB_OP_SUM as u8, self.numbers.quantize.width.element(), data, bytes)
     }
-}
 
-impl Script for Quantized {
-    unsafe fn next(&mut self, mpi: &Mpi, outcome: Result<(), Mismatch>) -> Step {
-        let stage = mem::replace(&mut self.stage, Stage::Begin);
-        if !matches!(stage, Stage::Begin) && outcome.is_err() {
-            return Step::Over(told(mpi, outcome));
-        }
+    /// # Safety
+    /// As [`Script::next`].
+    unsafe fn after(&mut self, stage: Stage, lent: &mut Lent) -> Step {
         // SAFETY: as demanded of this function.
         unsafe {
             match stage {
-                Stage::Begin => self.exponents(),
-                Stage::Exponents => self.after_exponents(),
-                Stage::Part(part) => self.after_part(&part),
-                Stage::Unlike { .. } => Step::Over(SUCCESS),
+                Stage::Exponents => self.after_exponents(lent),
+                Stage::Part(part) => self.after_part(&part, lent),
+                Stage::AsItIs { part, memory } => self.after_part_as_it_is(&part, memory),
+                Stage::Begin | Stage::Unlike { .. } => Step::Over(Ok(())),
             }
         }
+    }
+}
+
+impl Script for Quantized {
+    unsafe fn next(&mut self, outcome: Result<(), Mismatch>) -> Step {
+        let stage = mem::replace(&mut self.stage, Stage::Begin);
+        let Some(mut lent) = self.lent.take() else {
+            // SAFETY: as demanded of this function.
+            return unsafe { self.exponents() };
+        };
+        if outcome.is_err() {
+            return Step::Over(outcome);
+        }
+        // SAFETY: as demanded of this function.
+        let step = unsafe { self.after(stage, &mut lent) };
+        self.lent = Some(lent).filter(|_| matches!(step, Step::Job(..)));
+        step
     }
 }
 
@@ -310,5 +379,183 @@ fn warn_of_length(width: Width) {
         log::warn!(
             "quantization: integers of {bits} bits are longer than the numbers, whose sums are left to MPI"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::Elements;
+    use crate::leaf::fold::{F32, fold};
+    use crate::mpi::types::Shape;
+    use crate::route::judge::Parts;
+
+    const COUNT: usize = 600_000;
+
+    fn quantize() -> Quantize {
+        let mut quantize = "int16,min=0".parse::<Quantize>().expect("a way to quantize");
+        quantize.error_feedback = true;
+        quantize
+    }
+
+    /// An Allreduce of these numbers in place, on a rank of so many.
+    fn numbers(rank: usize, ranks: usize, data: &mut [f32]) -> Numbers {
+        let shape = Shape { size: 4, extent: 4, contiguous: true };
+        let (data, count) = (data.as_mut_ptr().cast(), data.len());
+        let elements = Some(Elements { data, count, datatype: 0, shape });
+        let parts = Parts::Even(0);
+        let ends = Ends { rank, ranks, root: None, brings: elements, gets: elements, parts };
+        let most = usize::MAX;
+        let request = Request {
+            collective: Collective::Allreduce,
+            ends: &ends,
+            element: F32,
+            quantize: quantize(),
+            most_asked: most,
+            most_bytes: most,
+        };
+        Numbers::of(&request).expect("numbers that can be quantized")
+    }
+
+    /// Runs the scripts of all ranks, step by step, as a group without a network does. Returns the bytes of each job, and
+    /// whether the call goes another way.
+    fn run(scripts: &mut [Quantized]) -> (Vec<usize>, bool) {
+        let mut lengths = Vec::new();
+        loop {
+            // SAFETY: the numbers are the caller's, and stay; the job of the step before is over.
+            let steps: Vec<_> = scripts.iter_mut().map(|s| unsafe { s.next(Ok(())) }).collect();
+            let jobs: Vec<&Job> = steps
+                .iter()
+                .filter_map(|step| match step {
+                    Step::Job(job, _) => Some(job),
+                    _ => None,
+                })
+                .collect();
+            if jobs.is_empty() {
+                return (lengths, matches!(steps[0], Step::Otherwise));
+            }
+            assert_eq!(jobs.len(), scripts.len(), "ranks take different steps");
+            let bytes = jobs[0].bytes;
+            assert!(jobs.iter().all(|job| job.bytes == bytes));
+            lengths.push(bytes);
+            // SAFETY: the scripts keep the memory of their jobs.
+            unsafe {
+                let part = |job: &Job| slice::from_raw_parts(job.send, bytes).to_vec();
+                let mut all = part(jobs[0]);
+                jobs[1..].iter().for_each(|job| fold(&mut all, &part(job), job.op, job.element));
+                for job in jobs {
+                    slice::from_raw_parts_mut(job.recv, bytes).copy_from_slice(&all);
+                }
+            }
+        }
+    }
+
+    /// Sums as a group of so many ranks does. Returns the results, and what [`run`] does.
+    fn sum(
+        ranks: usize,
+        not_finite: NotFinite,
+        lenders: &[Lender],
+        number: impl Fn(usize, usize) -> f32,
+    ) -> (Vec<Vec<f32>>, Vec<usize>, bool) {
+        let mut data: Vec<Vec<f32>> =
+            (0..ranks).map(|rank| (0..COUNT).map(|i| number(rank, i)).collect()).collect();
+        let script = |(rank, data): (usize, &mut Vec<f32>)| {
+            Quantized::new(numbers(rank, ranks, data), not_finite, lenders[rank].clone())
+        };
+        let mut scripts: Vec<_> = data.iter_mut().enumerate().map(script).collect();
+        let (lengths, otherwise) = run(&mut scripts);
+        (data, lengths, otherwise)
+    }
+
+    fn lenders() -> Vec<Lender> {
+        (0..3).map(|_| Lender::default()).collect()
+    }
+
+    #[test]
+    fn a_sum_is_exponents_and_then_parts() {
+        let number = |rank: usize, i: usize| (i % 1000) as f32 / 7.0 + rank as f32;
+        let (data, lengths, otherwise) = sum(3, NotFinite::AsItIs, &lenders(), number);
+        let exponents = 2 * (COUNT.div_ceil(quantize().block) + 4);
+        assert_eq!(lengths, [exponents, PART_BYTES, 2 * COUNT - PART_BYTES]);
+        assert!(!otherwise && data[0] == data[1] && data[0] == data[2]);
+        for (i, sum) in data[0].iter().enumerate() {
+            let exact: f32 = (0..3).map(|rank| number(rank, i)).sum();
+            // The unit is 2^-5, of numbers below 2^8 and 3 ranks.
+            assert!((sum - exact).abs() <= 3.0 / 64.0 + 3e-5, "{sum} for {exact}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_are_summed_as_they_are() {
+        let number = |rank: usize, i: usize| match (i, rank) {
+            (599_999, 1) => f32::INFINITY,
+            (7, _) => f32::NAN,
+            _ => (i % 1000) as f32,
+        };
+        let lenders = lenders();
+        let (data, lengths, otherwise) = sum(3, NotFinite::AsItIs, &lenders, number);
+        let parts = [PART_BYTES, PART_BYTES, 4 * COUNT - 2 * PART_BYTES];
+        assert!(!otherwise && lengths[1..] == parts, "{lengths:?}");
+        for data in data {
+            assert!(data[7].is_nan() && data[599_999] == f32::INFINITY);
+            assert!((8..599_999).all(|i| data[i] == 3.0 * (i % 1000) as f32));
+        }
+        // A call that blocks goes another way, and has changed nothing.
+        let (data, lengths, otherwise) = sum(3, NotFinite::Otherwise, &lenders, number);
+        assert!(otherwise && lengths.len() == 1);
+        assert!((8..599_999).all(|i| data[1][i] == (i % 1000) as f32));
+    }
+
+    /// A step of a fourth of a unit, over and over: no rounding error is lost with the memory that scripts borrow.
+    #[test]
+    fn errors_are_carried_from_script_to_script() {
+        let (lenders, steps) = (lenders(), 64);
+        let step = |_: usize, i: usize| if i.is_multiple_of(256) { 1.0 } else { 1e-4 };
+        let mut all = 0.0;
+        for _ in 0..steps {
+            let (data, ..) = sum(2, NotFinite::AsItIs, &lenders, step);
+            all += f64::from(data[0][1]);
+        }
+        let exact = 2.0 * 1e-4 * f64::from(steps);
+        // One sum is off by two units of 2^-13 at most, and so are all.
+        assert!((all - exact).abs() <= 2.0 / 8192.0, "{all} for {exact}");
+    }
+
+    #[test]
+    fn ranks_that_bring_unlike_numbers_find_out() {
+        let (mut one, mut other) = (vec![1.0; 300], vec![1.0; 301]);
+        let data = [&mut one, &mut other].into_iter().enumerate();
+        let script = |(rank, data): (usize, &mut Vec<f32>)| {
+            Quantized::new(numbers(rank, 2, data), NotFinite::AsItIs, Lender::default())
+        };
+        let mut scripts: Vec<_> = data.map(script).collect();
+        let lengths = |scripts: &mut [Quantized]| {
+            scripts
+                .iter_mut()
+                .map(|script| {
+                    // SAFETY: the numbers stay; the job before is over.
+                    match unsafe { script.next(Ok(())) } {
+                        Step::Job(job, _) => (job.bytes, job.recv.cast::<u16>()),
+                        _ => panic!("the call is over"),
+                    }
+                })
+                .collect::<Vec<_>>()
+        };
+        let words = lengths(&mut scripts);
+        assert_eq!(words[0].0, words[1].0, "as many blocks");
+        for at in 0..words[0].0 / 2 {
+            // SAFETY: the scripts' words.
+            unsafe {
+                let greatest = (*words[0].1.add(at)).max(*words[1].1.add(at));
+                words.iter().for_each(|(_, words)| *words.add(at) = greatest);
+            }
+        }
+        // The sums that follow are of different lengths, which the group finds.
+        let sums: Vec<_> = lengths(&mut scripts).into_iter().map(|(bytes, _)| bytes).collect();
+        assert_eq!(sums, [600, 602]);
+        let mismatch = Mismatch::OutOfStep;
+        // SAFETY: as above.
+        let step = unsafe { scripts[0].next(Err(mismatch)) };
+        assert!(matches!(step, Step::Over(Err(Mismatch::OutOfStep))));
     }
 }

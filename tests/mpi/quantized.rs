@@ -91,6 +91,64 @@ fn integers_may_be_summed_by_mpi() {
     }
 }
 
+/// Non-blocking and persistent calls give the same bits as calls that block. Other calls on the communicator do not overtake
+/// them.
+#[test]
+fn calls_that_do_not_block_are_quantized_too() {
+    let _turn = turn();
+    let any = |job: Job, calls: &str, more: &[&str]| {
+        job.run("quantized", &[&["--form", "3", "--calls", calls], more].concat())
+    };
+    for mpi in Mpi::EVERY.into_iter().filter(|mpi| mpi.installed()) {
+        let outcome = any(job(mpi, 3, "int16,min=0"), "90", &[]);
+        assert!(off(&outcome, 90) > 0, "nothing was quantized");
+        for form in ["Blocking", "Nonblocking", "Persistent"] {
+            for name in COLLECTIVES {
+                let is_it = |line: &&Value| {
+                    line["collective"] == name && line["form"] == form && line["quantized"] == true
+                };
+                assert!(
+                    outcome.lines().any(|line| is_it(&line)),
+                    "{form} {name}: {:#}",
+                    outcome.stats
+                );
+            }
+        }
+        // Also numbers that are not finite.
+        let left = |line: &&Value| line["form"] != "Blocking" && line["way"] == "mpi";
+        assert!(!outcome.lines().any(|line| left(&line)), "{:#}", outcome.stats);
+    }
+    let long = ["--longest", "1500000", "--bits", "8"];
+    let outcome = any(job(Mpi::Open, 2, "int8,min=0").ranks_per_host(2), "24", &long);
+    assert!(off(&outcome, 24) > 0, "nothing was quantized");
+    let faults = ["--loss", "2%", "--dup", "2%", "--reorder", "2%", "--corrupt", "2%"];
+    let lossy = job(Mpi::Mpich, 3, "int16,min=0").option(&faults).option(&["--faults-on", "udp"]);
+    assert!(off(&any(lossy, "60", &[]), 60) > 0, "nothing was quantized");
+}
+
+/// A request has memory of its own for errors, and a communicator has some for its calls.
+#[test]
+fn errors_are_carried_over_by_requests() {
+    let _turn = turn();
+    for form in ["1", "2"] {
+        let arguments = ["--calls", "40", "--times", "10", "--bits", "8", "--form", form];
+        let outcome = job(Mpi::Open, 3, "int8,min=0,error_feedback").run("quantized", &arguments);
+        assert!(off(&outcome, 40) > 0, "nothing was quantized");
+    }
+}
+
+/// Exact sums of any length need everyone's numbers, which calls that do not block bring together as they are.
+#[test]
+fn exact_sums_that_do_not_block_are_not_quantized() {
+    let _turn = turn();
+    let job = job(Mpi::Open, 2, "int16,min=0").env("FOLDBACK_SUM", "exact");
+    // The program would compare them with the same sums by calls that block.
+    let arguments = ["--calls", "60", "--longest", "1000", "--form", "1", "--halves", "2"];
+    let outcome = job.run("quantized", &arguments);
+    let is_it = |line: &&Value| line["form"] == "Nonblocking" && line["quantized"] == true;
+    assert!(!outcome.lines().any(|line| is_it(&line)), "{:#}", outcome.stats);
+}
+
 /// Of messages that are not of one length, one may be MPI's to sum and the other not: ranks must not wait for each other.
 #[test]
 fn lengths_that_differ_are_told_before_ways_are_chosen() {

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foldback::bindings as b;
-use foldback::engine::{Engine, Job, Outcome, Pattern};
+use foldback::engine::{Engine, Job, Outcome, Pattern, Script, Step, Ways};
 use foldback::leaf::Leaf;
 use foldback::leaf::fold::fold;
 use foldback::leaf::segment::Segment;
 use foldback::topology::{Image, Layout, Place};
 use foldback::wire::Algorithm::{self, Direct, Ring, Shards, Star};
+use foldback::wire::Mismatch;
 use foldback::wire::cells::Mapped;
 
 use crate::adversary::Fault;
@@ -36,6 +37,8 @@ pub struct Setting {
     rest: usize,
     /// Whether the results of some go to everyone, by which all learn how far they may go.
     to_all: bool,
+    /// Whether some follow each other as the steps of a script.
+    scripts: bool,
     window: u32,
     /// `None`: as usual for the size.
     algorithm: Option<Algorithm>,
@@ -154,6 +157,33 @@ struct Under {
     over: Outcome,
 }
 
+/// The number of collectives, from one on, that are the steps of a script: alike on all ranks. One is no script.
+fn steps_from(setting: &Setting, first: usize, all: usize) -> usize {
+    let mut rng = Rng(setting.seed ^ (first as u64) << 30);
+    let drawn = if setting.scripts && rng.below(3) == 0 { 2 + rng.below(3) as usize } else { 1 };
+    drawn.min(all - first)
+}
+
+/// A script whose steps are collectives.
+struct Steps {
+    jobs: VecDeque<(Job, Outcome)>,
+    under_way: Option<Outcome>,
+}
+
+// SAFETY: all ranks of the simulation are in one thread.
+unsafe impl Send for Steps {}
+
+impl Script for Steps {
+    unsafe fn next(&mut self, outcome: Result<(), Mismatch>) -> Step {
+        if let Some(over) = self.under_way.take() {
+            assert!(over.set(outcome).is_ok());
+        }
+        let Some((job, over)) = self.jobs.pop_front() else { return Step::Over(outcome) };
+        self.under_way = Some(over);
+        Step::Job(job, Ways::Usual)
+    }
+}
+
 struct Rank {
     engine: Engine<Mapped, Out>,
     begun: usize,
@@ -167,7 +197,23 @@ impl Rank {
         self.begun - self.under_way.len()
     }
 
+    /// Begins the next collective, or a script whose steps are the next ones.
     fn begin(&mut self, setting: &Setting, plan: &[Collective], rank: usize) {
+        let steps = steps_from(setting, self.begun, plan.len());
+        let mut jobs: VecDeque<_> = (0..steps).map(|_| self.job(setting, plan, rank)).collect();
+        if steps > 1 {
+            let script = Steps { jobs, under_way: None };
+            // SAFETY: the memory of all jobs is kept, and left alone, until they are over.
+            unsafe { self.engine.run(Box::new(script), setting.algorithm, Outcome::default()) };
+        } else if let Some((job, over)) = jobs.pop_front() {
+            let algorithm = setting.algorithm.unwrap_or_else(|| self.engine.usual_algorithm(&job));
+            // SAFETY: the memory is kept, and left alone, until the operation is over.
+            unsafe { self.engine.start_in_turn(job, algorithm, over) };
+        }
+    }
+
+    /// The job of the next collective.
+    fn job(&mut self, setting: &Setting, plan: &[Collective], rank: usize) -> (Job, Outcome) {
         let (number, c) = (self.begun, &plan[self.begun]);
         let mut send = c.brings(setting.seed, number, rank);
         let gets = if c.gets(rank) { c.image().map_or(c.bytes, Image::bytes) } else { 0 };
@@ -183,11 +229,9 @@ impl Rank {
         };
         // A broadcast is of so many bytes on all ranks, whoever brings them.
         let job = Job { bytes: if c.image().is_some() { job.bytes } else { c.bytes }, ..job };
-        let algorithm = setting.algorithm.unwrap_or_else(|| self.engine.usual_algorithm(&job));
-        // SAFETY: the memory is kept, and left alone, until the operation is over.
-        unsafe { self.engine.start(job, algorithm, Some(Arc::clone(&over))) };
-        self.under_way.push_back(Under { number, send, recv, over });
+        self.under_way.push_back(Under { number, send, recv, over: Arc::clone(&over) });
         self.begun += 1;
+        (job, over)
     }
 
     /// Checks the oldest collective, if it is over.
@@ -303,6 +347,7 @@ const USUAL: Setting = Setting {
     depth: 1,
     rest: 10,
     to_all: true,
+    scripts: false,
     window: CELLS.window,
     algorithm: None,
     fault: CALM,
@@ -334,6 +379,15 @@ fn ranks_that_share_hosts_get_their_answers() {
 fn a_rank_that_has_its_answer_may_be_away() {
     for seed in 1000..1060 {
         run(&Setting { fault: ROUGH, ..drawn(seed) });
+    }
+}
+
+/// Steps of a script come at other times on each rank, and all ranks start the collectives behind it in one order.
+#[test]
+fn collectives_wait_for_the_script_before_them() {
+    for seed in 7000u64..7060 {
+        let fault = if seed.is_multiple_of(2) { CALM } else { ROUGH };
+        run(&Setting { scripts: true, depth: 4 + (seed % 7) as usize, fault, ..drawn(seed) });
     }
 }
 

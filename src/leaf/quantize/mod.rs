@@ -5,6 +5,7 @@
 //! Rounded to nearest or by chance, whatever the program has set. The compiler makes vectors of it, to the same bits:
 //! portable ones, and of 256 bits where this CPU has them.
 
+mod memory;
 mod numbers;
 mod vectors;
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fold::{F32, F64};
 use crate::bindings as b;
+pub use memory::{Lender, Lent};
 use numbers::{Brain, Dither, Half, Lane, Noise, Real, Silence};
 use vectors::{Work, in_the_usual_environment, vectorized};
 
