@@ -338,7 +338,7 @@ impl Communicators {
     ) -> Result<Box<Folding>, Lack> {
         let setup_calls = Config::or_default(context.config).shared.setup_calls;
         let set_up = || self.set_up(context, comm, communicator.haste(setup_calls));
-        let is_ready = context.agent.has_answer();
+        let is_ready = context.facilities.agent.has_answer();
         self.families.group_for(communicator, when, setup_calls, is_ready, agree, set_up)
     }
 }

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
@@ -62,8 +62,6 @@ pub type Seat = Deputy<Mapped, Peers>;
 #[derive(Default)]
 pub struct Keepers {
     by_address: Mutex<HashMap<Ipv4Addr, Arc<Keeper>>>,
-    /// A group without programs has been tried in vain.
-    in_vain: AtomicBool,
 }
 
 /// A socket of this process and the thread that sleeps in it, for all groups at one address.
@@ -107,16 +105,6 @@ impl Contact {
 }
 
 impl Keepers {
-    /// Frames do not come through by sockets alone: a trial takes seconds, so one is enough.
-    pub fn set_in_vain(&self) {
-        self.in_vain.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether a group that nobody has asked to be without programs may be so.
-    pub fn may_do_without_programs(&self) -> bool {
-        !self.in_vain.load(Ordering::Relaxed)
-    }
-
     /// The keeper at `address`, which also has connections from `elsewhere`. It is made if it is not there yet: the
     /// first group mostly has all ranks.
     ///

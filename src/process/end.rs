@@ -14,7 +14,7 @@ use crate::threads;
 /// The process ends.
 extern "C" fn close_agent() {
     if let Some(process) = super::get() {
-        process.agent.close();
+        process.facilities.agent.close();
     }
 }
 
@@ -61,7 +61,7 @@ impl Process {
                 Err(failure) => log::warn!("no statistics: {failure:?}"),
             }
         }
-        self.agent.close();
+        self.facilities.agent.close();
         if self.mpi.abi.family != Family::OpenMpi {
             // MPICH before 4.2 over UCX may hang in MPI_Finalize if one rank closes its connections
             // while another still lets MPI progress. All are past that when this is over.

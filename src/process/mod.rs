@@ -14,16 +14,13 @@ use before::Before;
 
 use crate::comm::{Communicator, Communicators};
 use crate::config::{Config, fault_tolerance};
-use crate::keeper::Keepers;
 use crate::logging;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::requests::Requests;
-use crate::setup::Context;
-use crate::setup::agent::AgentAccess;
+use crate::setup::{Context, Facilities};
 use crate::stats::Calls;
 use crate::wait::Waiter;
-use crate::wire::socket::SocketPool;
 
 /// Everything, made at the first MPI call that we see.
 pub struct Process {
@@ -36,9 +33,7 @@ pub struct Process {
     pub requests: Requests,
     /// The communicators on which collectives are called.
     pub communicators: Communicators,
-    agent: AgentAccess,
-    sockets: SocketPool,
-    keepers: Keepers,
+    facilities: Facilities,
     is_started: AtomicBool,
     /// It is known here why everything is left to the real MPI.
     is_left: AtomicBool,
@@ -85,9 +80,7 @@ impl Process {
                 calls: Calls::default(),
                 requests: Requests::default(),
                 communicators: Communicators::default(),
-                agent: AgentAccess::default(),
-                sockets: SocketPool::default(),
-                keepers: Keepers::default(),
+                facilities: Facilities::default(),
                 is_started: AtomicBool::new(false),
                 is_left: AtomicBool::new(false),
                 before: OnceLock::new(),
@@ -114,8 +107,8 @@ impl Process {
     /// The parts of this process that a group needs.
     #[inline]
     pub fn context(&self) -> Context<'_> {
-        let Self { mpi, config, agent, sockets, keepers, .. } = self;
-        Context { mpi, config, agent, sockets, keepers }
+        let Self { mpi, config, facilities, .. } = self;
+        Context { mpi, config, facilities }
     }
 
     /// The communicator of a handle; `None`: it cannot be followed.

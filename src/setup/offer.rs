@@ -1,36 +1,32 @@
-//! The second exchange: each host's leader says what the host has for the group.
+//! The words of the second exchange: each host's leader says what the host has for the group.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use serde::{Deserialize, Serialize};
 
-use super::agent::{Haste, Later, NoAnswer};
-use super::member::Means;
-use super::trouble::{NoGroup, Trouble};
-use super::{Context, hosts, meet};
+use super::agent::{Later, NoAnswer};
+use super::hello::Roster;
+use super::member::LocalResources;
+use super::trouble::Trouble;
+use super::{Facilities, Request, hosts, meet};
 use crate::agent::SocketAddress;
-use crate::config::{Config, Network, Transport};
+use crate::config::{Network, Transport};
 use crate::keeper::Contact;
-use crate::topology::Layout;
-
-/// Most hosts that do without programs unless they are told to: on more MPI was faster
-/// (docs/benchmarks.md, Without programs).
-const MOST_WITHOUT_PROGRAMS: usize = 4;
 
 /// A leader's words in the second exchange: its host's resources for the group.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Offer {
+pub struct HostOffer {
     pub trouble: Option<Trouble>,
     pub chunk_bytes: u16,
     pub port: u16,
     /// The port of its keeper, if it has one.
     pub keeper: Option<u16>,
     /// Other addresses at which that takes connections.
-    elsewhere: Vec<SocketAddrV4>,
+    pub elsewhere: Vec<SocketAddrV4>,
     /// It may hear what is sent to all at once.
     pub multicast: bool,
     /// Why it has no programs, if it can do without.
-    no_programs: Option<String>,
+    pub no_programs: Option<String>,
     /// It will have programs, when calls have shown that they are worth it, and when they are loaded and attached.
     pub later: Option<Later>,
     /// The address of the agent that this rank embeds.
@@ -39,23 +35,19 @@ pub struct Offer {
     pub meeting: Option<SocketAddress>,
 }
 
-impl Offer {
-    /// The offer of this host, at `address` and `elsewhere` and with so many ranks.
-    pub fn of(
-        context: &Context<'_>,
-        transport: Transport,
-        (address, elsewhere): (Ipv4Addr, &[Network]),
-        locals: usize,
-        haste: Haste,
-    ) -> (Self, Means) {
-        let (mut offer, mut means) = <(Self, Means)>::default();
-        let window = Config::or_default(context.config).shared.window;
-        let elsewhere: Vec<_> = elsewhere.iter().map(|network| network.address).collect();
-        match context.keepers.at(address, &elsewhere) {
+impl HostOffer {
+    /// The offer of this host, whose leader this rank is, and the resources behind it.
+    pub fn of(request: &Request<'_>, roster: &Roster) -> (Self, LocalResources) {
+        let (mut offer, mut resources) = <(Self, LocalResources)>::default();
+        let Facilities { agent, keepers, learnt, .. } = request.context.facilities;
+        let (transport, shared) = (request.transport, &request.config().shared);
+        let address = roster.members[roster.me];
+        let elsewhere: Vec<_> = roster.elsewhere.iter().map(|network| network.address).collect();
+        match keepers.at(address, &elsewhere) {
             Ok(keeper) => {
                 offer.keeper = Some(keeper.port());
                 offer.elsewhere = keeper.elsewhere();
-                means.keeper = Some(keeper);
+                resources.keeper = Some(keeper);
             }
             Err(error) if transport == Transport::Sockets => {
                 offer.trouble = Some(Trouble::Group(format!("no socket, or no thread: {error}")));
@@ -66,36 +58,37 @@ impl Offer {
             }
         }
         if transport != Transport::Sockets {
-            match context.agent.interface(haste, (address, window)) {
+            match agent.interface(request.haste, (address, shared.window)) {
                 Ok((client, interface)) => {
-                    offer.chunk_bytes = context.chunk_bytes(interface.max_chunk_bytes & !7);
+                    offer.chunk_bytes = learnt.chunk_bytes(interface.max_chunk_bytes & !7);
                     offer.port = client.welcome().port;
-                    offer.embedded = context.agent.embedded_address();
-                    offer.multicast = context.multicast();
-                    means.client = Some(client);
+                    offer.embedded = agent.embedded_address();
+                    offer.multicast = shared.multicast && learnt.may_hear();
+                    resources.client = Some(client);
                 }
                 Err(NoAnswer::Yet(later)) => offer.later = Some(later),
                 Err(NoAnswer::Ever(why))
                     if transport == Transport::Auto
                         && offer.keeper.is_some()
-                        && context.keepers.may_do_without_programs() =>
+                        && learnt.may_do_without_programs() =>
                 {
                     offer.no_programs = Some(Trouble::of_agent(why).to_string());
                 }
                 Err(NoAnswer::Ever(why)) => offer.trouble = Some(Trouble::of_agent(why)),
             }
         }
-        if locals > 1 {
-            match meet::Host::open(locals) {
+        if roster.locals() > 1 {
+            match meet::Host::open(roster.locals()) {
                 Ok(host) => {
                     offer.meeting = Some(host.address());
-                    means.meeting = Some(host);
+                    resources.meeting = Some(host);
                 }
                 Err(error) => offer.trouble = Some(Trouble::SharedMemory(error.to_string())),
             }
         }
-        (offer, means)
+        (offer, resources)
     }
+
     /// The addresses of its keeper, at `address` and in networks of this host's.
     pub fn contact(&self, address: Ipv4Addr, own: &[Network]) -> Option<Contact> {
         let pairs = |at: &SocketAddrV4| {
@@ -105,21 +98,4 @@ impl Offer {
         let elsewhere = self.elsewhere.iter().flat_map(pairs).collect();
         Some(Contact { at: SocketAddrV4::new(address, self.keeper?), elsewhere })
     }
-}
-
-/// Why the group is to do without programs, if it is: some host has none.
-///
-/// # Errors
-/// Another host cannot do without, or there are too many.
-pub fn no_programs(layout: &Layout, offers: &[Offer]) -> Result<Option<String>, NoGroup> {
-    let leaders = || layout.hosts.iter().map(|ranks| ranks[0]).enumerate();
-    let lacks =
-        |(host, rank): (usize, usize)| Some((host, rank, offers[rank].no_programs.as_ref()?));
-    let Some((host, rank, why)) = leaders().find_map(lacks) else { return Ok(None) };
-    let no_group = NoGroup::Rank { rank, host, trouble: Trouble::Agent(why.clone()) };
-    let all_can = leaders().all(|(_, rank)| offers[rank].keeper.is_some());
-    if !all_can || layout.hosts.len() > MOST_WITHOUT_PROGRAMS {
-        return Err(no_group);
-    }
-    Ok(Some(no_group.to_string()))
 }
