@@ -15,7 +15,7 @@ pub struct Options {
     /// The hook that takes frames in. `FOLDBACK_HOOK`.
     pub hook: HookChoice,
     /// Attach to TC the old way (clsact) although the kernel has tcx. A test aid, so that the old
-    /// way is tested on a new kernel. `FOLDBACK_TC=clsact`.
+    /// way is tested on a new kernel. `FOLDBACK_TEST_TC=clsact`.
     pub force_clsact: bool,
     /// UDP port of all frames, the same on all hosts. `FOLDBACK_PORT`.
     pub port: u16,
@@ -87,13 +87,7 @@ impl Options {
         if let Some(port) = variable::<NonZero<u16>>("FOLDBACK_PORT")? {
             options.port = port.get();
         }
-        match std::env::var("FOLDBACK_TC").as_deref() {
-            Ok("clsact") => options.force_clsact = true,
-            Ok("auto" | "") | Err(_) => {}
-            Ok(other) => {
-                return Err(Error::new(ErrorKind::Invalid, wrong("FOLDBACK_TC", other)));
-            }
-        }
+        options.force_clsact = std::env::var("FOLDBACK_TEST_TC").is_ok_and(|tc| tc == "clsact");
         Ok(options)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use foldback::agent::{Daemon, HookChoice, Options, SocketAddress, default_address};
-use foldback::config::settings::unknown;
+use foldback::config::settings;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
@@ -40,8 +40,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-    unknown(names).iter().for_each(|line| log::warn!("{line}"));
+    settings::warn();
     let mut options = Options::from_environment()?;
     options.hook = args.hook.unwrap_or(options.hook);
     options.port = args.port.unwrap_or(options.port);

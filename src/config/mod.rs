@@ -93,7 +93,7 @@ pub(crate) enum Sum {
     Exact,
 }
 
-/// The transport of a group's frames, `FOLDBACK_HOOK`.
+/// The transport of a group's frames, `FOLDBACK_TRANSPORT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// The programs, if every host has them, or else ordinary sockets.
@@ -366,7 +366,7 @@ mod tests {
             ("FOLDBACK_NET", "10.0.0.0/8,"),
             ("FOLDBACK_SETUP_TIMEOUT", "-1"),
             ("FOLDBACK_PROBE_TIMEOUT", "0"),
-            ("FOLDBACK_HOOK", "sink"),
+            ("FOLDBACK_TRANSPORT", "sink"),
             ("FOLDBACK_QUANTIZE", "int16,block=0"),
         ] {
             let error = read(name, value).unwrap_err();

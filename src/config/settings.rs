@@ -92,6 +92,10 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "algorithm of folds to all ([protocol](../contributing/protocol.md)), the only one that is tried beside MPI. `star`: one aggregator for each chunk; `direct`: from everyone to everyone; `ring`: from one to the next, twice round; `shards`: a part for each host, in broadcasts too; `auto`: as measured. It begins with shards from 4 KiB on (broadcasts: 32 KiB), below that with direct between two hosts, else star",
         parse: Some(|config, text| one_of(&mut config.shared.algorithm, text,
             &[("auto", None), ("star", Some(Algorithm::Star)), ("direct", Some(Algorithm::Direct)), ("ring", Some(Algorithm::Ring)), ("shards", Some(Algorithm::Shards))])) },
+    Setting { name: "FOLDBACK_TRANSPORT", form: "auto, programs or sockets", reader: AllRanks, default: "`auto`",
+        meaning: "carrier of frames. `programs`: BPF programs, or there is no group; `sockets`: ordinary sockets ([second transport](../contributing/protocol.md#the-second-transport)), without any agent or privilege. Then the ranks fold, by default messages of up to one frame; `auto`: programs if every host has them, else sockets between up to 4 hosts",
+        parse: Some(|config, text| one_of(&mut config.shared.transport, text,
+            &[("auto", Transport::Auto), ("programs", Transport::Programs), ("sockets", Transport::Sockets)])) },
     Setting { name: "FOLDBACK_MULTICAST", form: "auto or off", reader: AllRanks, default: "`auto`",
         meaning: "`auto`: results and broadcasts go by one frame to an IP multicast address of the group's, between more than two hosts that all hear it; `off`: by one frame to each host",
         parse: Some(|config, text| one_of(&mut config.shared.multicast, text, &[("auto", true), ("off", false)])) },
@@ -122,19 +126,23 @@ pub const SETTINGS: &[Setting] = &[
     Setting { name: "FOLDBACK_AGENT_SOCKET", form: "a path, or @NAME", reader: EachRank, default: "`/run/foldback/agent.sock`",
         meaning: "the agent's socket: a path, or `@name` for an abstract one",
         parse: None },
-    Setting { name: "FOLDBACK_HOOK", form: "auto, tc, xdp, or, for ranks, none", reader: Agent,
-        default: "`auto`: as `tc`; no hook if some host has no agent and its ranks may not be one",
-        meaning: "hook that takes frames in: `tc` or `xdp`; or `none`, for all ranks alike and not for agents: no hook, which takes no privilege. Then ordinary sockets carry the frames ([second transport](../contributing/protocol.md#the-second-transport)), and the ranks fold, by default messages of up to one frame",
-        parse: Some(|config, text| one_of(&mut config.shared.transport, text,
-            &[("auto", Transport::Auto), ("tc", Transport::Programs), ("xdp", Transport::Programs), ("none", Transport::Sockets)])) },
+    Setting { name: "FOLDBACK_HOOK", form: "auto, tc or xdp", reader: Agent, default: "`auto`: as `tc`",
+        meaning: "`tc` or `xdp`: hook at which the programs take frames in ([choice](../running/agent.md#choice-of-the-hook))", parse: None },
     Setting { name: "FOLDBACK_PORT", form: "a port from 1 to 65535", reader: Agent,
         default: "`FB_UDP_PORT` in [`bpf/wire.h`](../../bpf/wire.h)",
         meaning: "UDP port of all frames, the same on all hosts", parse: None },
-    Setting { name: "FOLDBACK_TC", form: "auto or clsact", reader: Agent, default: "`auto`",
-        meaning: "`clsact`: attach programs the old way even if the kernel has tcx; a test aid", parse: None },
     Setting { name: "FOLDBACK_LIB", form: "a path", reader: Command, default: "beside the command, or in `../lib`",
         meaning: "the library that `foldback run` and `foldback lab run` preload", parse: None },
 ];
+
+/// A value that belongs to another setting now. The old one works, with a warning, until release 0.2.0.
+struct Moved {
+    old: (&'static str, &'static str),
+    new: (&'static str, &'static str),
+}
+
+const MOVED: [Moved; 1] =
+    [Moved { old: ("FOLDBACK_HOOK", "none"), new: ("FOLDBACK_TRANSPORT", "sockets") }];
 
 /// Names that are not for users: they belong to labs and tests.
 const INTERNAL: [&str; 3] = ["FOLDBACK_LAB_", "FOLDBACK_TEST_", "FOLDBACK_RENEW_"];
@@ -159,9 +167,16 @@ fn seconds(into: &mut Duration, text: &str) -> Option<()> {
 /// # Errors
 /// One line that names the variable and what it may be.
 pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Config, String> {
+    let moved = |name: &str| {
+        let is_given = |moved: &&Moved| {
+            moved.new.0 == name && variable(moved.old.0).is_some_and(|text| text == moved.old.1)
+        };
+        MOVED.iter().find(is_given).map(|moved| moved.new.1.to_owned())
+    };
     let mut config = Config::default();
     for setting in SETTINGS {
-        if let (Some(parse), Some(text)) = (setting.parse, variable(setting.name)) {
+        let text = || variable(setting.name).or_else(|| moved(setting.name));
+        if let Some((parse, text)) = setting.parse.zip(text()) {
             let before = config.shared.clone();
             parse(&mut config, &text).ok_or_else(|| wrong(setting.name, &text))?;
             if config.shared != before {
@@ -195,20 +210,32 @@ pub fn wrong(name: &str, text: &str) -> String {
     format!("{name}={text}: {form}")
 }
 
-/// Warnings of variables that look like foldback's, and that nothing reads.
-pub fn unknown(names: impl IntoIterator<Item = String>) -> Vec<String> {
-    let known = |name: &String| {
-        SETTINGS.iter().any(|setting| setting.name == *name)
-            || INTERNAL.iter().any(|prefix| name.starts_with(prefix))
-    };
-    let ours = names.into_iter().filter(|name| name.starts_with("FOLDBACK"));
-    let tell = |name: String| {
-        let distance = |setting: &&Setting| strsim::damerau_levenshtein(&name, setting.name);
-        let nearest = SETTINGS.iter().min_by_key(distance).filter(|s| distance(s) <= 4);
-        let hint = nearest.map(|s| format!(": is {} meant?", s.name)).unwrap_or_default();
-        format!("{name} is no setting of foldback{hint}")
-    };
-    ours.filter(|name| !known(name)).map(tell).collect()
+/// Logs a warning of each variable of the environment that looks like foldback's, and that nothing reads, and of each
+/// value that belongs to another setting now.
+pub fn warn() {
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
+    variables
+        .filter_map(|(name, value)| warning(&name, &value))
+        .for_each(|line| log::warn!("{line}"));
+}
+
+fn warning(name: &str, value: &str) -> Option<String> {
+    if let Some(Moved { new, .. }) = MOVED.iter().find(|moved| moved.old == (name, value)) {
+        let (name_now, now) = new;
+        return Some(format!(
+            "{name}={value} works in this release for the last time: say {name_now}={now}"
+        ));
+    }
+    let is_known = SETTINGS.iter().any(|setting| setting.name == name)
+        || INTERNAL.iter().any(|prefix| name.starts_with(prefix));
+    if is_known || !name.starts_with("FOLDBACK") {
+        return None;
+    }
+    let distance = |setting: &&Setting| strsim::damerau_levenshtein(name, setting.name);
+    let nearest = SETTINGS.iter().min_by_key(distance).filter(|s| distance(s) <= 4);
+    let hint = nearest.map(|s| format!(": is {} meant?", s.name)).unwrap_or_default();
+    Some(format!("{name} is no setting of foldback{hint}"))
 }
 
 /// The tables of docs/using/environment.md, of what the library, agents and the command read.
@@ -246,15 +273,34 @@ mod tests {
 
     #[test]
     fn what_looks_like_a_setting_and_is_none_is_told() {
-        let names =
-            ["FOLDBACK_MAXBYTES", "FOLDBACK_NET", "FOLDBACK_LAB_RUN", "HOME", "FOLDBACK_X_Y_Z"];
-        assert_eq!(
-            unknown(names.map(String::from)),
-            [
-                "FOLDBACK_MAXBYTES is no setting of foldback: is FOLDBACK_MAX_BYTES meant?",
-                "FOLDBACK_X_Y_Z is no setting of foldback"
-            ]
-        );
+        let told = |name| warning(name, "7").unwrap_or_default();
+        let meant = "FOLDBACK_MAXBYTES is no setting of foldback: is FOLDBACK_MAX_BYTES meant?";
+        assert_eq!(told("FOLDBACK_MAXBYTES"), meant);
+        assert_eq!(told("FOLDBACK_X_Y_Z"), "FOLDBACK_X_Y_Z is no setting of foldback");
+        assert_eq!(["FOLDBACK_NET", "FOLDBACK_LAB_RUN", "HOME"].map(told), [""; 3]);
+    }
+
+    #[test]
+    fn values_that_have_moved_work_and_are_told() {
+        for Moved { old, new } in MOVED {
+            let both = [old, new].map(|(name, value)| {
+                read(|asked| (asked == name).then(|| value.to_owned())).expect("a value")
+            });
+            assert_eq!(both[0].shared, both[1].shared);
+            assert_ne!(both[0].shared, Config::default().shared);
+            assert_eq!(both[0].given, both[1].given, "ranks may have either");
+            let told = warning(old.0, old.1).unwrap_or_default();
+            assert!(told.contains(&format!("{}={}", new.0, new.1)), "{told}");
+            assert_eq!(warning(new.0, new.1), None);
+        }
+    }
+
+    #[test]
+    fn the_new_setting_counts_where_a_value_has_moved() {
+        let set = [("FOLDBACK_HOOK", "none"), ("FOLDBACK_TRANSPORT", "programs")];
+        let value = |asked: &str| set.iter().find(|(name, _)| *name == asked);
+        let config = read(|asked| value(asked).map(|(_, value)| (*value).to_owned())).unwrap();
+        assert_eq!(config.shared.transport, Transport::Programs);
     }
 
     #[test]
@@ -284,8 +330,8 @@ mod tests {
         ("FOLDBACK_SETUP_TIMEOUT", "7"),
         ("FOLDBACK_PROBE_TIMEOUT", "7"),
         ("FOLDBACK_NET", "10.0.0.0/8"),
-        ("FOLDBACK_HOOK", "none"),
-        ("FOLDBACK_HOOK", "tc"),
+        ("FOLDBACK_TRANSPORT", "programs"),
+        ("FOLDBACK_TRANSPORT", "sockets"),
     ];
 
     fn given(name: &str, value: &str) -> Given {
@@ -294,11 +340,11 @@ mod tests {
 
     #[test]
     fn ranks_compare_just_what_must_be_alike() {
-        for setting in SETTINGS.iter().filter(|setting| setting.parse.is_some()) {
+        for setting in SETTINGS.iter().filter(|s| s.parse.is_some() || s.reader == AllRanks) {
             let values: Vec<_> = OTHERS.iter().filter(|(name, _)| *name == setting.name).collect();
             assert!(!values.is_empty(), "{}", setting.name);
             // Ranks that are off answer no roll call.
-            let is_told = setting.reader != EachRank && setting.name != "FOLDBACK";
+            let is_told = setting.reader == AllRanks && setting.name != "FOLDBACK";
             for (name, value) in values {
                 let (its, none) = (given(name, value), Given::new());
                 assert_eq!(its.contains_key(*name), is_told, "{name}");
@@ -313,11 +359,9 @@ mod tests {
 
     #[test]
     fn values_that_mean_the_same_do_not_differ() {
-        for (name, one, other) in [
-            ("FOLDBACK_PROFILE", "here", "there"),
-            ("FOLDBACK_MAX_BYTES", "bcast=7", "Bcast=07"),
-            ("FOLDBACK_HOOK", "tc", "xdp"),
-        ] {
+        for (name, one, other) in
+            [("FOLDBACK_PROFILE", "here", "there"), ("FOLDBACK_MAX_BYTES", "bcast=7", "Bcast=07")]
+        {
             assert_eq!(difference(1, &given(name, one), &given(name, other)), None);
         }
         assert_eq!(difference(1, &given("FOLDBACK_SUM", "auto"), &Given::new()), None);

@@ -9,7 +9,7 @@
 //! If datagrams do not come through either, frames take a TCP connection as well ([`streams`]), over any network
 //! that two hosts share.
 //!
-//! A group may also have no programs at all (`FOLDBACK_HOOK=none`), which takes no privilege. Then a rank that
+//! A group may also have no programs at all (`FOLDBACK_TRANSPORT=sockets`), which takes no privilege. Then a rank that
 //! waits receives for itself, since waking the keeper for every frame costs more than all else, and the
 //! keeper sleeps meanwhile.
 #![allow(unsafe_code)]

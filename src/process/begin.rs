@@ -22,8 +22,7 @@ impl Process {
         let rank = self.mpi.rank(world);
         logging::set_rank(rank);
         if rank == 0 {
-            let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-            settings::unknown(names).iter().for_each(|line| log::warn!("{line}"));
+            settings::warn();
         }
         self.report_at_end();
         if Config::is_at_once()

@@ -7,7 +7,7 @@ fn stopping_leaves_nothing() {
     for tc in ["auto", "clsact"] {
         in_namespace(move || {
             let directory = Directory::new();
-            let agent = Agent::start(&directory.socket(), &[("FOLDBACK_TC", tc)]);
+            let agent = Agent::start(&directory.socket(), &[("FOLDBACK_TEST_TC", tc)]);
             let client = Client::connect(&directory.socket()).unwrap();
             let group = client.create_group(&spec(1)).unwrap();
             let programs = programs_of_v0();
@@ -195,7 +195,7 @@ fn what_a_killed_agent_leaves_goes_when_the_next_one_starts() {
     in_namespace(|| {
         let directory = Directory::new();
         let socket = directory.socket();
-        let agent = Agent::start(&socket, &[("FOLDBACK_TC", "clsact")]);
+        let agent = Agent::start(&socket, &[("FOLDBACK_TEST_TC", "clsact")]);
         let client = Client::connect(&socket).unwrap();
         client.create_group(&spec(1)).unwrap();
         let left = programs_of_v0();

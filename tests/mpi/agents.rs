@@ -286,7 +286,7 @@ const FILTERS_GO: [&str; 2] = [
 fn outlive_filters((mpi, hosts, ranks_per_host): Setting, command: &str) {
     let outcome = Job::new(mpi, hosts)
         .ranks_per_host(ranks_per_host)
-        .env("FOLDBACK_TC", "clsact")
+        .env("FOLDBACK_TEST_TC", "clsact")
         .run("orphan", &["--command", command]);
     outcome.assert_prints("orphan: OK");
     outcome.assert_rescued();

@@ -245,7 +245,7 @@ fn nor_those_that_xdp_takes() {
 
 #[test]
 fn nor_those_of_ordinary_sockets() {
-    stream(Job::new(Mpi::Open, HOSTS).env("FOLDBACK_HOOK", "none"), SHORT);
+    stream(Job::new(Mpi::Open, HOSTS).env("FOLDBACK_TRANSPORT", "sockets"), SHORT);
 }
 
 #[test]

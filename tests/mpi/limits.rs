@@ -6,12 +6,12 @@ use crate::harness::{Job, Mpi, Outcome, program, turn};
 use crate::served::{HOSTS, Served};
 
 /// Runs `histogram` behind a command of the shell, in a mount namespace of its own.
-fn histogram_behind(ranks_per_host: u32, hook: &str, before: &str) -> Outcome {
+fn histogram_behind(ranks_per_host: u32, transport: &str, before: &str) -> Outcome {
     let program = program(Mpi::Open, "histogram");
     let script = format!("{before}; exec {}", program.display());
     let outcome = Job::new(Mpi::Open, 2)
         .ranks_per_host(ranks_per_host)
-        .env("FOLDBACK_HOOK", hook)
+        .env("FOLDBACK_TRANSPORT", transport)
         .env("FOLDBACK_LOG", "warn")
         .run_path("/usr/bin/unshare".as_ref(), &["-m", "sh", "-c", &script]);
     outcome.assert_prints("histogram: OK");
@@ -22,10 +22,10 @@ fn histogram_behind(ranks_per_host: u32, hook: &str, before: &str) -> Outcome {
 #[test]
 fn without_descriptors_there_are_no_programs() {
     let _turn = turn();
-    for (files, hook) in [(24, "tc"), (40, "tc"), (24, "auto"), (40, "auto")] {
+    for (files, transport) in [(24, "programs"), (40, "programs"), (24, "auto"), (40, "auto")] {
         let limit = format!("test $(hostname) = h0 || ulimit -n {files}");
-        let outcome = histogram_behind(1, hook, &limit);
-        if hook == "auto" && outcome.calls("Allreduce", "fold") > 0 {
+        let outcome = histogram_behind(1, transport, &limit);
+        if transport == "auto" && outcome.calls("Allreduce", "fold") > 0 {
             outcome.assert_hook("none");
         } else {
             assert_eq!(outcome.calls("Allreduce", "fold"), 0, "{files}: {:#}", outcome.stats);

@@ -38,7 +38,7 @@ fn a_setting_of_one_rank_leaves_all_to_mpi() {
         (Mpi::Open, "0", "FOLDBACK_ROUTE", "mpi", "fold"),
         (Mpi::Open, "", "FOLDBACK_ROUTE", "mpi", "fold"),
         (Mpi::Open, "2", "FOLDBACK_SETUP_CALLS", "3", "2"),
-        (Mpi::Open, "", "FOLDBACK_HOOK", "none", "not set"),
+        (Mpi::Open, "", "FOLDBACK_TRANSPORT", "sockets", "not set"),
     ] {
         let why = format!(
             "{name} is {value} on rank 1 and {first} on rank 0: all ranks must have it alike (mpirun hands on only \

@@ -10,7 +10,7 @@ fn without_agent(mpi: Mpi, hosts: u32) -> Job {
 }
 
 fn unprivileged(mpi: Mpi, hosts: u32, ranks_per_host: u32) -> Job {
-    without_agent(mpi, hosts).ranks_per_host(ranks_per_host).env("FOLDBACK_HOOK", "none")
+    without_agent(mpi, hosts).ranks_per_host(ranks_per_host).env("FOLDBACK_TRANSPORT", "sockets")
 }
 
 #[test]
