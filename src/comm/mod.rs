@@ -126,13 +126,33 @@ pub struct Alike {
     pub ordered: bool,
 }
 
+/// The program's choice for the sums of a communicator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QuantizeChoice {
+    /// As the environment says.
+    #[default]
+    Usual,
+    /// In a way of their own, or not at all.
+    Own(Option<Quantize>),
+}
+
+impl QuantizeChoice {
+    /// How sums are quantized, where that is `usual` for others.
+    pub fn or(self, usual: Option<Quantize>) -> Option<Quantize> {
+        match self {
+            Self::Usual => usual,
+            Self::Own(own) => own,
+        }
+    }
+}
+
 /// How a communicator's sums are quantized, whichever group it has.
 #[derive(Default)]
-pub struct Quantizing {
+pub struct Quantization {
     /// The kind that this rank has been asked for, before its ranks met.
     pub asked: Option<String>,
-    /// The program's choice for this communicator, on all ranks alike, if it has made one.
-    pub own: Option<Option<Quantize>>,
+    /// On all ranks alike.
+    pub choice: QuantizeChoice,
     /// Memory for the sums that block or have no request of their own, and the errors that are carried from one to the next.
     pub memory: Lender,
 }
@@ -158,7 +178,7 @@ pub struct Communicator {
     again: Option<AtomicU32>,
     /// Groups of its persistent collectives.
     pool: Pool,
-    quantizing: Mutex<Quantizing>,
+    quantization: Mutex<Quantization>,
     /// `None`: not set up (yet).
     folding: Mutex<Option<Box<Folding>>>,
 }
@@ -185,7 +205,7 @@ impl Communicator {
             alike: OnceLock::new(),
             again: None,
             pool: Pool::default(),
-            quantizing: Mutex::default(),
+            quantization: Mutex::default(),
             folding: Mutex::new(folding),
         }
     }
@@ -201,8 +221,8 @@ impl Communicator {
     }
 
     /// Of sums that are quantized.
-    pub fn quantizing(&self) -> MutexGuard<'_, Quantizing> {
-        self.quantizing.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn quantization(&self) -> MutexGuard<'_, Quantization> {
+        self.quantization.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Leaves it to MPI for good, unless that was done before. Returns why.
@@ -327,7 +347,7 @@ impl Communicator {
         new.family = self.family.clone();
         new.is_met = AtomicBool::new(self.is_met());
         new.alike.clone_from(&self.alike);
-        new.quantizing = Mutex::new(std::mem::take(&mut *self.quantizing()));
+        new.quantization = Mutex::new(std::mem::take(&mut *self.quantization()));
         new
     }
 

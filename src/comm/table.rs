@@ -10,7 +10,7 @@ use log::Level;
 
 use super::family::Families;
 use super::retired::Retired;
-use super::{Alike, Communicator, Folding, Lack, fold_words};
+use super::{Alike, Communicator, Folding, Lack, QuantizeChoice, fold_words};
 use crate::bindings::FB_OP_BOR;
 use crate::config::{Config, Quantize, Transport};
 use crate::mpi::Mpi;
@@ -109,18 +109,18 @@ impl Communicators {
     /// How sums on `comm` are quantized, where that is `usual`.
     #[inline]
     pub fn quantize(&self, comm: Handle, usual: Option<Quantize>) -> Option<Quantize> {
-        let own = || self.get(comm)?.quantizing().own;
-        let any = self.quantize.load(Ordering::Relaxed);
-        any.then(own).flatten().unwrap_or(usual)
+        if !self.quantize.load(Ordering::Relaxed) {
+            return usual;
+        }
+        self.get(comm).map_or(usual, |communicator| communicator.quantization().choice.or(usual))
     }
 
-    /// Has sums on a communicator quantized in a way of their own, or not; with nothing carried from those before.
-    /// On all ranks alike.
-    pub fn set_quantize(&self, communicator: &Communicator, own: Option<Option<Quantize>>) {
+    /// Has sums on a communicator quantized as a choice says, with nothing carried from those before. On all ranks alike.
+    pub fn set_quantize(&self, communicator: &Communicator, choice: QuantizeChoice) {
         self.quantize.store(true, Ordering::Relaxed);
-        let mut quantizing = communicator.quantizing();
-        quantizing.own = own;
-        quantizing.memory.forget();
+        let mut quantization = communicator.quantization();
+        quantization.choice = choice;
+        quantization.memory.forget();
     }
 
     /// One is being freed.

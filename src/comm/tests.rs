@@ -61,6 +61,21 @@ fn who_had_a_group_tries_again_soon_where_agents_prepare_one() {
 }
 
 #[test]
+fn a_choice_of_quantization_goes_along_with_a_new_group() {
+    let [usual, own] = ["int8", "int16"].map(|text| text.parse::<Quantize>().ok());
+    let communicator = Communicator::new((0, 2), None, None);
+    for (choice, how) in [
+        (QuantizeChoice::Usual, usual),
+        (QuantizeChoice::Own(own), own),
+        (QuantizeChoice::Own(None), None),
+    ] {
+        communicator.quantization().choice = choice;
+        let renewed = communicator.renewed(Err(Lack::Now));
+        assert_eq!(renewed.quantization().choice.or(usual), how);
+    }
+}
+
+#[test]
 fn who_never_had_one_tries_at_the_first_call_and_once_more() {
     let communicator = Communicator::new((0, 2), None, None);
     assert_eq!(tries(&communicator, 4), [(1, When::First), (4, When::Due)]);

@@ -96,7 +96,7 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), Pass
 /// *Buffers* of the [program](crate::mpi).
 #[cold]
 unsafe fn quantized(judged: &Judged<'_>, context: &Context<'_>, numbers: Numbers) -> Option<c_int> {
-    let memory = judged.communicator.quantizing().memory.clone();
+    let memory = judged.communicator.quantization().memory.clone();
     let mut script = Quantized::new(numbers, NotFinite::Otherwise, memory);
     // SAFETY: as demanded of this function.
     unsafe { to_its_end(judged, context, &mut script) }

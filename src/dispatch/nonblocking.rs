@@ -30,7 +30,7 @@ pub(super) unsafe fn start(judged: Judged<'_>, request: *mut c_void) -> Result<W
     let begin = Begin { process, config, communicator, group };
     let open = || process.requests.open(&process.mpi, request);
     if let Some(numbers) = judged.numbers_within(begin.group) {
-        let memory = communicator.quantizing().memory.clone();
+        let memory = communicator.quantization().memory.clone();
         // SAFETY: buffers of the program's.
         unsafe { begin.quantized(numbers, memory, open) };
         return Ok(Way::Quantized);

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use serde::Serialize;
 
 use super::Process;
-use crate::comm::Communicator;
+use crate::comm::{Communicator, QuantizeChoice};
 use crate::config::Quantize;
 use crate::mpi::pmpi::Handle;
 
@@ -56,7 +56,7 @@ impl Process {
         if self.alike(&communicator).is_none() {
             // Ranks without foldback would not answer. The others agree when they meet.
             if text.is_some() {
-                communicator.quantizing().asked = text;
+                communicator.quantization().asked = text;
             }
             return;
         }
@@ -84,7 +84,7 @@ impl Process {
     /// Forgets what quantized sums on `comm` have left out, on this rank.
     pub fn clear_error_feedback(&self, comm: Handle) {
         if let Some(communicator) = self.communicators.get(self.mpi.abi.handle(comm)) {
-            communicator.quantizing().memory.forget();
+            communicator.quantization().memory.forget();
         }
     }
 
@@ -109,16 +109,16 @@ impl Process {
         wish: &Wish<'_>,
         common: u64,
     ) -> Result<(), Option<String>> {
-        let own = match wish {
+        let choice = match wish {
             _ if common != wish.word() => {
                 return Err(Some(": ranks do not ask for the same, so nothing changes".into()));
             }
             Wish::Nothing => return Ok(()),
             Wish::Nonsense(text) => return Err(Some(format!("={text}: {}", Quantize::FORM))),
-            Wish::Usual => None,
-            Wish::This(quantize) => Some(*quantize),
+            Wish::Usual => QuantizeChoice::Usual,
+            Wish::This(quantize) => QuantizeChoice::Own(*quantize),
         };
-        self.communicators.set_quantize(communicator, own);
+        self.communicators.set_quantize(communicator, choice);
         Ok(())
     }
 

@@ -77,7 +77,7 @@ impl Process {
         if !communicator.meets() {
             return;
         }
-        let asked = communicator.quantizing().asked.take();
+        let asked = communicator.quantization().asked.take();
         let wish = Wish::of_hint(asked.as_deref());
         let here = self.here();
         let mut met = None;
