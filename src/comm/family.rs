@@ -10,7 +10,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::{Alike, Communicator, Communicators, Folding, Lack};
+use super::{Alike, Communicator, Communicators, Folding, GroupSlot, Lack};
 use crate::config::Config;
 use crate::mpi::pmpi::Handle;
 use crate::setup::Context;
@@ -84,15 +84,15 @@ struct State {
 }
 
 struct Kept {
-    /// The owner of the group, now or before. The group may be lost, without another in its place: on all ranks alike.
-    communicator: Arc<Communicator>,
+    /// The group of its owner, now or before. It may be lost, without another in its place: on all ranks alike.
+    slot: Arc<GroupSlot>,
     is_freed: bool,
 }
 
 impl Kept {
     fn is_free(&self) -> bool {
         self.is_freed
-            && self.communicator.try_folding().is_some_and(|folding| {
+            && self.slot.try_folding().is_some_and(|folding| {
                 folding.as_ref().is_none_or(|folding| folding.group.engine.is_idle())
             })
     }
@@ -142,7 +142,7 @@ impl Families {
     /// ranks have. Both are collective.
     pub(super) fn group_for(
         &self,
-        communicator: &Arc<Communicator>,
+        communicator: &Communicator,
         when: When,
         setup_calls: u32,
         is_ready: bool,
@@ -162,7 +162,8 @@ impl Families {
         let ready = if is_ready { IS_READY } else { 0 };
         let agreed = agree(offer | ready).ok_or(Lack::Now)?;
         let set_up = || if agreed & IS_READY != 0 { set_up() } else { Err(Lack::Soon) };
-        let source = busy.as_ref().map_or(Source::None, |busy| busy.0.take(agreed, communicator));
+        let source =
+            busy.as_ref().map_or(Source::None, |busy| busy.0.take(agreed, communicator.slot()));
         match (source, busy) {
             (Source::Taken(folding), _) => Ok(folding),
             (Source::Made(place), Some(Busy(family))) => {
@@ -170,9 +171,9 @@ impl Families {
                 match (&made, place) {
                     (Err(Lack::Soon | Lack::Yet), _) => {}
                     (Err(Lack::Now), _) => family.state().is_complete = true,
-                    (Ok(_), Some(place)) => family.put(place, communicator),
+                    (Ok(_), Some(place)) => family.put(place, communicator.slot()),
                     (Ok(_), None) => {
-                        family.add(communicator);
+                        family.add(communicator.slot());
                         self.groups.fetch_add(1, Ordering::Relaxed);
                     }
                 }
@@ -183,8 +184,8 @@ impl Families {
         }
     }
 
-    /// The freed communicators of all, at the end.
-    pub(super) fn drain(&self) -> Vec<Arc<Communicator>> {
+    /// The groups of freed communicators, at the end.
+    pub(super) fn drain(&self) -> Vec<Arc<GroupSlot>> {
         self.lock().drain().flat_map(|(_, family)| family.drain()).collect()
     }
 }
@@ -226,17 +227,17 @@ impl Family {
 
     /// Gives a group that is free on all ranks to a new communicator, or says for which place one may be made. `agreed`
     /// has the bits that all ranks offer, so all do the same.
-    fn take(&self, agreed: u64, for_whom: &Arc<Communicator>) -> Source {
+    fn take(&self, agreed: u64, for_whom: &Arc<GroupSlot>) -> Source {
         let mut state = self.state();
         let mut without = None;
         for (place, kept) in state.groups.iter_mut().enumerate() {
             if agreed & PLACES & 1 << place == 0 {
                 continue;
             }
-            let folding = kept.communicator.folding().take();
+            let folding = kept.slot.folding().take();
             match folding {
                 Some(folding) => {
-                    *kept = Kept { communicator: Arc::clone(for_whom), is_freed: false };
+                    *kept = Kept { slot: Arc::clone(for_whom), is_freed: false };
                     return Source::Taken(folding);
                 }
                 None => without = without.or(Some(place)),
@@ -247,8 +248,8 @@ impl Family {
         if may_be_made { Source::Made(without) } else { Source::None }
     }
 
-    fn put(&self, place: usize, communicator: &Arc<Communicator>) {
-        let kept = Kept { communicator: Arc::clone(communicator), is_freed: false };
+    fn put(&self, place: usize, slot: &Arc<GroupSlot>) {
+        let kept = Kept { slot: Arc::clone(slot), is_freed: false };
         self.state().groups[place] = kept;
     }
 
@@ -257,33 +258,32 @@ impl Family {
         self.state().groups.len()
     }
 
-    fn add(&self, communicator: &Arc<Communicator>) {
-        let communicator = Arc::clone(communicator);
-        self.state().groups.push(Kept { communicator, is_freed: false });
+    fn add(&self, slot: &Arc<GroupSlot>) {
+        self.state().groups.push(Kept { slot: Arc::clone(slot), is_freed: false });
     }
 
     /// A communicator has a new group in place of one that has lost its programs, and so has the family.
-    pub(super) fn replace(&self, old: &Arc<Communicator>, new: &Arc<Communicator>) {
+    pub(super) fn replace(&self, old: &Arc<GroupSlot>, new: &Arc<GroupSlot>) {
         let mut state = self.state();
         let mut all = state.groups.iter_mut();
-        if let Some(kept) = all.find(|kept| Arc::ptr_eq(&kept.communicator, old)) {
-            kept.communicator = Arc::clone(new);
+        if let Some(kept) = all.find(|kept| Arc::ptr_eq(&kept.slot, old)) {
+            kept.slot = Arc::clone(new);
         }
     }
 
     /// A communicator is freed. Returns whether its group is the family's.
-    pub(super) fn give_back(&self, communicator: &Arc<Communicator>) -> bool {
+    pub(super) fn give_back(&self, slot: &Arc<GroupSlot>) -> bool {
         let mut state = self.state();
         let mut all = state.groups.iter_mut();
-        let same = all.find(|kept| Arc::ptr_eq(&kept.communicator, communicator));
+        let same = all.find(|kept| Arc::ptr_eq(&kept.slot, slot));
         same.is_some_and(|kept| !std::mem::replace(&mut kept.is_freed, true))
     }
 
-    fn drain(&self) -> Vec<Arc<Communicator>> {
+    fn drain(&self) -> Vec<Arc<GroupSlot>> {
         let mut state = self.state();
         state.is_complete = true;
         let all = std::mem::take(&mut state.groups).into_iter();
-        all.filter(|kept| kept.is_freed).map(|kept| kept.communicator).collect()
+        all.filter(|kept| kept.is_freed).map(|kept| kept.slot).collect()
     }
 
     /// Has one thread at a time at it: `None` for the others.
@@ -308,7 +308,7 @@ impl Communicators {
         &self,
         context: &Context<'_>,
         comm: Handle,
-        communicator: &Arc<Communicator>,
+        communicator: &Communicator,
         when: When,
     ) -> Result<Box<Folding>, Lack> {
         let agree = |offer| context.mpi.bits_of_all(comm, offer);
@@ -321,7 +321,7 @@ impl Communicators {
         &self,
         context: &Context<'_>,
         comm: Handle,
-        communicator: &Arc<Communicator>,
+        communicator: &Communicator,
         agree: impl FnOnce(u64) -> Option<u64>,
     ) {
         let group = self.group_by(context, comm, communicator, When::First, agree);
@@ -332,7 +332,7 @@ impl Communicators {
         &self,
         context: &Context<'_>,
         comm: Handle,
-        communicator: &Arc<Communicator>,
+        communicator: &Communicator,
         when: When,
         agree: impl FnOnce(u64) -> Option<u64>,
     ) -> Result<Box<Folding>, Lack> {
@@ -367,7 +367,7 @@ mod tests {
             new.family = families.of(vec![0, 1]);
             Arc::new(new)
         };
-        let offered = |communicator: &Arc<Communicator>, when| {
+        let offered = |communicator: &Communicator, when| {
             let mut offered = 0;
             let agree = |offer| {
                 offered = offer;
@@ -392,8 +392,8 @@ mod tests {
     fn a_group_is_made_for_whom_none_is_free_but_not_without_end() {
         let families = Families::default();
         let family = families.of(vec![0, 1]).unwrap();
-        let communicator = || Arc::new(Communicator::new((0, 2), None, None));
-        let all: Vec<_> = (0..MOST.of_one).map(|_| communicator()).collect();
+        let slot = || Arc::new(GroupSlot::new(None));
+        let all: Vec<_> = (0..MOST.of_one).map(|_| slot()).collect();
         for one in &all {
             assert_eq!(family.offer(true, true), IS_WORTH_IT | HAS_ROOM);
             assert_eq!(family.offer(true, false), IS_WORTH_IT);
@@ -402,7 +402,7 @@ mod tests {
         assert_eq!(family.offer(true, true), IS_WORTH_IT);
         assert!(family.give_back(&all[3]));
         assert!(!family.give_back(&all[3]), "once");
-        assert!(!family.give_back(&communicator()), "a stranger");
+        assert!(!family.give_back(&slot()), "a stranger");
         assert_eq!(families.drain().len(), 1);
     }
 

@@ -5,6 +5,7 @@ mod complete;
 mod family;
 mod pool;
 mod retired;
+mod slot;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ pub use complete::{complete, fold_words, out_of_step};
 use family::Family;
 pub use family::When;
 use pool::Pool;
+pub use slot::{GroupSlot, Held};
 pub use table::Communicators;
 
 /// The group of a communicator, and which ways its calls go.
@@ -179,12 +181,8 @@ pub struct Communicator {
     /// Groups of its persistent collectives.
     pool: Pool,
     quantization: Mutex<Quantization>,
-    /// `None`: not set up (yet).
-    folding: Mutex<Option<Box<Folding>>>,
+    slot: Arc<GroupSlot>,
 }
-
-/// A communicator's group, held by one thread.
-pub type Held<'a> = MutexGuard<'a, Option<Box<Folding>>>;
 
 impl Communicator {
     /// One of which `rank` and `size` are known, and that has a group, or may get one unless it is
@@ -206,18 +204,19 @@ impl Communicator {
             again: None,
             pool: Pool::default(),
             quantization: Mutex::default(),
-            folding: Mutex::new(folding),
+            slot: Arc::new(GroupSlot::new(folding)),
         }
     }
 
-    /// Its group, whatever else is known of it.
-    pub fn folding(&self) -> Held<'_> {
-        self.folding.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The place of its group.
+    pub fn slot(&self) -> &Arc<GroupSlot> {
+        &self.slot
     }
 
-    /// Its group, unless somebody is at it.
-    pub fn try_folding(&self) -> Option<Held<'_>> {
-        self.folding.try_lock().ok()
+    /// Its group, whatever else is known of it.
+    #[inline]
+    pub fn folding(&self) -> Held<'_> {
+        self.slot.folding()
     }
 
     /// Of sums that are quantized.
@@ -352,13 +351,12 @@ impl Communicator {
     }
 
     /// Its groups, when it is freed: its own, and the unused ones of persistent collectives.
-    fn close(self: Arc<Self>) -> impl Iterator<Item = Arc<Self>> {
-        let spare = self.close_pool();
-        std::iter::once(self).chain(spare)
+    fn close(&self) -> impl Iterator<Item = Arc<GroupSlot>> + use<> {
+        std::iter::once(Arc::clone(&self.slot)).chain(self.close_pool())
     }
 
     /// The unused groups of persistent collectives alone.
-    fn close_pool(&self) -> impl Iterator<Item = Arc<Self>> + use<> {
+    fn close_pool(&self) -> impl Iterator<Item = Arc<GroupSlot>> + use<> {
         self.pool.close().into_iter()
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Communicator, Communicators, fold_words};
+use super::{Communicator, Communicators, GroupSlot, fold_words};
 use crate::bindings::FB_OP_BAND;
 use crate::mpi::pmpi::Handle;
 use crate::route::Reason;
@@ -18,7 +18,7 @@ use crate::setup::exchange::exchange;
 const MOST: usize = 32;
 
 struct Owned {
-    group: Arc<Communicator>,
+    group: Arc<GroupSlot>,
     taken: bool,
 }
 
@@ -50,7 +50,7 @@ impl Pool {
     fn free(&self) -> (usize, u64) {
         let pool = self.lock();
         let Some(owned) = pool.as_deref() else { return (0, 0) };
-        let is_idle = |group: &Communicator| {
+        let is_idle = |group: &GroupSlot| {
             let folding = group.try_folding();
             folding
                 .is_some_and(|folding| folding.as_ref().is_some_and(|f| f.group.engine.is_idle()))
@@ -66,8 +66,8 @@ impl Pool {
     pub(super) fn take_or(
         &self,
         agree: impl FnOnce(u64) -> Result<u64, Reason>,
-        set_up: impl FnOnce() -> Option<Arc<Communicator>>,
-    ) -> Result<Arc<Communicator>, Reason> {
+        set_up: impl FnOnce() -> Option<Arc<GroupSlot>>,
+    ) -> Result<Arc<GroupSlot>, Reason> {
         let (count, free) = self.free();
         if count > 0 {
             let free = agree(free)?;
@@ -83,21 +83,21 @@ impl Pool {
         Ok(group)
     }
 
-    fn take(&self, index: usize) -> Option<Arc<Communicator>> {
+    fn take(&self, index: usize) -> Option<Arc<GroupSlot>> {
         let mut pool = self.lock();
         let owned = pool.as_mut()?.get_mut(index)?;
         owned.taken = true;
         Some(Arc::clone(&owned.group))
     }
 
-    fn add(&self, group: Arc<Communicator>) {
+    fn add(&self, group: Arc<GroupSlot>) {
         if let Some(pool) = self.lock().as_mut() {
             pool.push(Owned { group, taken: true });
         }
     }
 
     /// Takes a group back; false if the communicator is gone.
-    pub(super) fn give_back(&self, group: &Arc<Communicator>) -> bool {
+    pub(super) fn give_back(&self, group: &Arc<GroupSlot>) -> bool {
         let mut pool = self.lock();
         let Some(pool) = pool.as_mut() else { return false };
         let mut same = pool.iter_mut().filter(|owned| Arc::ptr_eq(&owned.group, group));
@@ -105,7 +105,7 @@ impl Pool {
     }
 
     /// The communicator is freed: its groups that no persistent collective has.
-    pub(super) fn close(&self) -> Vec<Arc<Communicator>> {
+    pub(super) fn close(&self) -> Vec<Arc<GroupSlot>> {
         let all = self.lock().take().unwrap_or_default();
         all.into_iter().filter(|owned| !owned.taken).map(|owned| owned.group).collect()
     }
@@ -121,17 +121,16 @@ impl Communicators {
         context: &Context<'_>,
         comm: Handle,
         communicator: &Communicator,
-    ) -> Result<Arc<Communicator>, Reason> {
+    ) -> Result<Arc<GroupSlot>, Reason> {
         let set_up = || {
             let folding = self.set_up(context, comm, Haste::Waits).ok()?;
-            let place = (communicator.rank, communicator.size);
-            Some(Arc::new(Communicator::new(place, None, Some(folding))))
+            Some(Arc::new(GroupSlot::new(Some(folding))))
         };
         communicator.pool.take_or(|free| free_on_all(context, comm, communicator, free), set_up)
     }
 
     /// Takes back the group of a persistent collective of `home`.
-    pub fn give_back(&self, home: &Communicator, group: Arc<Communicator>) {
+    pub fn give_back(&self, home: &Communicator, group: Arc<GroupSlot>) {
         if !home.pool.give_back(&group) {
             self.retired.add(std::iter::once(group));
             self.retired.reap(false);

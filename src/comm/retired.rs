@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::Communicator;
+use super::GroupSlot;
 use crate::group::report::HostLine;
 use crate::route::Profile;
 
@@ -22,7 +22,7 @@ pub struct Retired {
 
 #[derive(Default)]
 struct State {
-    communicators: Vec<Arc<Communicator>>,
+    groups: Vec<Arc<GroupSlot>>,
     /// Counters of the groups that are gone altogether.
     report: Option<HostLine>,
     /// Measurements on these.
@@ -35,17 +35,17 @@ impl Retired {
     }
 
     /// Leaves groups to be destroyed when all their members have taken leave of them.
-    pub fn add(&self, communicators: impl Iterator<Item = Arc<Communicator>>) {
-        self.state().communicators.extend(communicators);
+    pub fn add(&self, groups: impl Iterator<Item = Arc<GroupSlot>>) {
+        self.state().groups.extend(groups);
     }
 
     /// Destroys the groups that all members have left; at the end, all.
     pub fn reap(&self, all: bool) {
         let mut state = self.state();
-        let State { communicators, report, measured } = &mut *state;
-        communicators.retain(|communicator| {
+        let State { groups, report, measured } = &mut *state;
+        groups.retain(|slot| {
             // Somebody is at it: a wait for what was started before the communicator was freed.
-            let Some(mut folding) = communicator.try_folding() else { return true };
+            let Some(mut folding) = slot.try_folding() else { return true };
             let gone = match folding.as_mut() {
                 None => return false,
                 Some(_) if all => true,
@@ -69,7 +69,7 @@ impl Retired {
             }
             !gone
         });
-        self.any.store(!communicators.is_empty(), Ordering::Relaxed);
+        self.any.store(!groups.is_empty(), Ordering::Relaxed);
     }
 
     /// To be called with every collective. Taking leave of a group takes several looks: without these the

@@ -10,7 +10,7 @@ use log::Level;
 
 use super::family::Families;
 use super::retired::Retired;
-use super::{Alike, Communicator, Folding, Lack, QuantizeChoice, fold_words};
+use super::{Alike, Communicator, Folding, GroupSlot, Lack, QuantizeChoice, fold_words};
 use crate::bindings::FB_OP_BOR;
 use crate::config::{Config, Quantize, Transport};
 use crate::mpi::Mpi;
@@ -126,7 +126,7 @@ impl Communicators {
     /// One is being freed.
     pub fn forget(&self, comm: Handle) {
         let Some(communicator) = self.write().remove(&comm) else { return };
-        let kept = communicator.family.as_ref().is_some_and(|f| f.give_back(&communicator));
+        let kept = communicator.family.as_ref().is_some_and(|f| f.give_back(communicator.slot()));
         match kept {
             true => self.retired.add(communicator.close_pool()),
             false => self.retired.add(communicator.close()),
@@ -135,10 +135,10 @@ impl Communicators {
     }
 
     /// Takes all out, with their groups, at the end.
-    pub fn drain(&self) -> Vec<Arc<Communicator>> {
+    pub fn drain(&self) -> Vec<Arc<GroupSlot>> {
         let all: Vec<_> = self.write().drain().map(|(_, communicator)| communicator).collect();
         let freed = self.families.drain();
-        all.into_iter().flat_map(Communicator::close).chain(freed).collect()
+        all.iter().flat_map(|communicator| communicator.close()).chain(freed).collect()
     }
 
     /// Sees `comm`, whose group has lost its programs, as a new communicator. It has a new group or, if none can be
@@ -165,9 +165,9 @@ impl Communicators {
         let new = Arc::new(old.renewed(folding));
         let old = self.write().insert(comm, Arc::clone(&new));
         if let (Some(old), Some(family)) = (&old, &new.family) {
-            family.replace(old, &new);
+            family.replace(old.slot(), new.slot());
         }
-        self.retired.add(old.into_iter().flat_map(Communicator::close));
+        self.retired.add(old.iter().flat_map(|old| old.close()));
         new
     }
 

@@ -432,7 +432,7 @@ fn pool_comes_and_goes(seed: u64, most: usize, rounds: usize) {
             let set_up = || {
                 let name = meeting.fold("set up", [round as u64], u64::max)[0].to_string();
                 let folding = rank.group((rank.rank, RANKS), &name);
-                Some(Arc::new(Communicator::new((rank.rank, RANKS), None, Some(folding))))
+                Some(Arc::new(GroupSlot::new(Some(folding))))
             };
             let taken = home.pool.take_or(|free| Ok(meeting.bits_of_all(free)), set_up);
             told.push(taken.as_ref().map_err(|reason| *reason).map(|group| {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::{Judged, NotFinite, Numbers, Quantized};
 use crate::codec::{Prepared, prepare};
-use crate::comm::Communicator;
+use crate::comm::GroupSlot;
 use crate::config::Config;
 use crate::engine::Outcome;
 use crate::group::Group;
@@ -27,7 +27,7 @@ pub(super) unsafe fn start(judged: Judged<'_>, request: *mut c_void) -> Result<W
     judged.unless_revoked()?;
     let mut guard = communicator.folding_now()?;
     let group = &mut guard.as_mut().ok_or(Reason::NotYet)?.group;
-    let begin = Begin { process, config, communicator, group };
+    let begin = Begin { process, config, slot: communicator.slot(), group };
     let open = || process.requests.open(&process.mpi, request);
     if let Some(numbers) = judged.numbers_within(begin.group) {
         let memory = communicator.quantization().memory.clone();
@@ -44,11 +44,11 @@ pub(super) unsafe fn start(judged: Judged<'_>, request: *mut c_void) -> Result<W
     Ok(Way::Folded)
 }
 
-/// The place where a call begins: `communicator`'s group.
+/// The place where a call begins: a slot's group.
 pub(super) struct Begin<'a> {
     pub process: &'static Process,
     pub config: &'a Config,
-    pub communicator: &'a Arc<Communicator>,
+    pub slot: &'a Arc<GroupSlot>,
     pub group: &'a mut Group,
 }
 
@@ -92,8 +92,8 @@ impl Begin<'_> {
     }
 
     fn add(self, over: Outcome, prepared: Prepared, request: Open) {
-        let Self { process, communicator, group, .. } = self;
+        let Self { process, slot, group, .. } = self;
         group.engine.poll(Instant::now);
-        process.requests.add(&process.mpi, Arc::clone(communicator), over, prepared, request);
+        process.requests.add(&process.mpi, Arc::clone(slot), over, prepared, request);
     }
 }

@@ -88,8 +88,8 @@ pub unsafe fn start_persistent(process: &'static Process, request: *mut c_void) 
         process.mpi.abort(process.mpi.abi.comm_world)
     };
     let open = || persistent.open(handle);
-    let (communicator, group) = (&persistent.group, &mut folding.group);
-    let begin = Begin { process, config, communicator, group };
+    let (slot, group) = (&persistent.group, &mut folding.group);
+    let begin = Begin { process, config, slot, group };
     // SAFETY: buffers of the program's, promised at MPI_..._init for every start.
     unsafe {
         match &persistent.work {

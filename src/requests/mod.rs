@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::codec::{Prepared, SUCCESS};
-use crate::comm::{Communicator, out_of_step};
+use crate::comm::{GroupSlot, out_of_step};
 use crate::engine::Outcome;
 use crate::mpi::Mpi;
 use crate::threads;
@@ -38,7 +38,7 @@ const LINGER: Duration = Duration::from_millis(10);
 
 /// A collective under way.
 struct Pending {
-    communicator: Arc<Communicator>,
+    group: Arc<GroupSlot>,
     over: Outcome,
     prepared: Prepared,
     request: Open,
@@ -137,14 +137,14 @@ impl Requests {
     pub fn add(
         &'static self,
         mpi: &Mpi,
-        communicator: Arc<Communicator>,
+        group: Arc<GroupSlot>,
         over: Outcome,
         prepared: Prepared,
         request: Open,
     ) {
         self.open_ones().handles.insert(request.handle);
         let mut pending = self.lock();
-        pending.push(Pending { communicator, over, prepared, request });
+        pending.push(Pending { group, over, prepared, request });
         self.outstanding.store(pending.len(), Ordering::Release);
         drop(pending);
         // What needed nobody else may be over already.
@@ -218,15 +218,15 @@ impl Requests {
 /// Polls the group of everything that is under way; says whether anything moved.
 fn poll(pending: &[Pending]) -> Result<bool, OutOfStep> {
     let mut moved = false;
-    let mut last: Option<&Arc<Communicator>> = None;
+    let mut last: Option<&Arc<GroupSlot>> = None;
     for pending in pending {
         // Most programs use one communicator at a time.
-        if last.is_some_and(|last| Arc::ptr_eq(last, &pending.communicator)) {
+        if last.is_some_and(|last| Arc::ptr_eq(last, &pending.group)) {
             continue;
         }
-        last = Some(&pending.communicator);
+        last = Some(&pending.group);
         // Whoever holds the group polls it too.
-        if let Some(mut folding) = pending.communicator.try_folding()
+        if let Some(mut folding) = pending.group.try_folding()
             && let Some(folding) = folding.as_mut()
         {
             moved |= folding.group.engine.poll(Instant::now);

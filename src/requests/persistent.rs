@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Open, Requests, Tag};
 use crate::call::{Call, Message, Side};
-use crate::comm::Communicator;
+use crate::comm::{Communicator, GroupSlot};
 use crate::leaf::quantize::Lender;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
@@ -52,7 +52,7 @@ pub struct Persistent {
     /// Its message, for the statistics.
     pub message: Message,
     /// The group that it folds in, perhaps of its own.
-    pub group: Arc<Communicator>,
+    pub group: Arc<GroupSlot>,
     /// The communicator that it was made on.
     home: Arc<Communicator>,
     tag: Tag,
@@ -99,7 +99,7 @@ impl Table {
     }
 
     /// Takes all, at the end.
-    pub fn drain(&self) -> Vec<Arc<Communicator>> {
+    pub fn drain(&self) -> Vec<Arc<GroupSlot>> {
         let all =
             self.lock().drain().map(|(_, persistent)| Arc::clone(&persistent.group)).collect();
         self.count.store(0, Ordering::Relaxed);
@@ -117,7 +117,7 @@ impl Requests {
         mpi: &Mpi,
         (mut call, place): (Call, (usize, usize)),
         (admitted, work, message): (Admitted, Work, Message),
-        (group, home): (Arc<Communicator>, Arc<Communicator>),
+        (group, home): (Arc<GroupSlot>, Arc<Communicator>),
         request: *mut c_void,
     ) {
         let (mut types, mut arrays) = (Vec::new(), Vec::new());
@@ -171,7 +171,7 @@ impl Requests {
         &self,
         mpi: &Mpi,
         request: u64,
-    ) -> Option<(Arc<Communicator>, Arc<Communicator>)> {
+    ) -> Option<(Arc<GroupSlot>, Arc<Communicator>)> {
         let mut table = self.persistent.lock();
         let persistent = table.remove(&request)?;
         self.persistent.count.store(table.len(), Ordering::Relaxed);
