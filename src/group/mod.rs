@@ -1,6 +1,8 @@
 //! A group: foldback's state of one communicator, in one rank.
 
 pub mod report;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

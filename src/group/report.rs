@@ -45,3 +45,28 @@ pub fn named(counters: &fb_counters) -> serde_json::Map<String, serde_json::Valu
         _ => serde_json::Map::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_host_add_up() {
+        let line = |groups, frames_out| HostLine {
+            host: "one".into(),
+            interface: "eth0".into(),
+            hook: "tc-ingress".into(),
+            groups,
+            asked_again: 1,
+            rescued: 2,
+            kernel: named(&fb_counters { frames_out, ..fb_counters::default() }),
+        };
+        let mut sum = line(1, 5);
+        sum.add(&line(2, 7));
+        assert_eq!((sum.groups, sum.asked_again, sum.rescued), (3, 2, 4));
+        assert_eq!(sum.kernel["frames_out"], 12);
+        // Without an answer of the agent there are no counters.
+        sum.add(&HostLine { kernel: serde_json::Map::new(), ..line(1, 0) });
+        assert_eq!((sum.groups, &sum.kernel["frames_out"]), (4, &12.into()));
+    }
+}
