@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  program ── MPI_Allreduce ─▶ preload ─▶ dispatch ── left to MPI ─▶ mpi (the real one)
-//!               route ─▶ plan ─▶ codec ─────┤
+//!               gate ─▶ choice ─▶ codec ────┤
 //!                                         engine ─ leaf         ranks of this host
 //!                                           │
 //!                                          wire ── sendmsg ─▶ tc egress ─▶ other hosts
@@ -18,11 +18,13 @@ pub mod agent;
 pub mod bindings;
 pub mod call;
 pub mod capi;
+mod choice;
 mod codec;
 mod comm;
 pub mod config;
 mod dispatch;
 pub mod engine;
+mod gate;
 mod group;
 mod guard;
 pub mod keeper;
@@ -33,7 +35,6 @@ mod plan;
 mod preload;
 mod process;
 mod requests;
-mod route;
 mod script;
 mod setup;
 mod sockopt;

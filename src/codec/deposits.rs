@@ -7,11 +7,11 @@
 use std::ffi::c_int;
 
 use super::SUCCESS;
+use crate::gate::eligibility::{By, Keys};
 use crate::leaf::exact;
 use crate::leaf::fold::fold;
 use crate::mpi::Mpi;
 use crate::plan::Deposits;
-use crate::route::eligibility::{By, Keys};
 
 /// Folds the parts that lie from `from` on. Returns what MPI is to return.
 ///

@@ -1,8 +1,8 @@
 //! Elements as keys, integers that the kernel folds: pairs of MPI_MINLOC and MPI_MAXLOC, and floating point for its
 //! minimum and maximum.
 
+use crate::gate::eligibility::{Keys, Pair};
 use crate::leaf::order;
-use crate::route::eligibility::{Keys, Pair};
 
 /// Keys of elements as they lie in memory, as many bytes.
 pub fn keys(elements: &[u8], how: Keys) -> Vec<u8> {

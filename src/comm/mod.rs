@@ -14,11 +14,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::bindings::FB_OP_BOR;
+use crate::choice::Setting;
+use crate::choice::{Ground, Profile, Router};
 use crate::config::{Quantize, Shared};
+use crate::gate::Reason;
 use crate::group::Group;
 use crate::leaf::quantize::Lender;
-use crate::route::router::Setting;
-use crate::route::{Ground, Profile, Reason, Router};
 use crate::setup::Context;
 use crate::setup::agent::Haste;
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Communicator, Communicators, GroupSlot, fold_words};
 use crate::bindings::FB_OP_BAND;
+use crate::gate::Reason;
 use crate::mpi::pmpi::Handle;
-use crate::route::Reason;
 use crate::setup::Context;
 use crate::setup::agent::Haste;
 use crate::setup::exchange::exchange;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::GroupSlot;
+use crate::choice::Profile;
 use crate::group::report::HostLine;
-use crate::route::Profile;
 
 /// Calls from one look at them to the next, as long as there are any.
 const REAP_CALLS: u32 = 64;

@@ -12,11 +12,12 @@ use super::family::Families;
 use super::retired::Retired;
 use super::{Alike, Communicator, Folding, GroupSlot, Lack, QuantizeChoice, fold_words};
 use crate::bindings::FB_OP_BOR;
+use crate::choice::Profile;
 use crate::config::{Config, Quantize, Transport};
+use crate::gate::Reason;
 use crate::mpi::Mpi;
 use crate::mpi::lifetime::Ended;
 use crate::mpi::pmpi::Handle;
-use crate::route::{Profile, Reason};
 use crate::setup::agent::{Haste, Later};
 use crate::setup::{Context, NoGroup, set_up};
 

@@ -11,10 +11,10 @@ use std::time::Duration;
 use super::family::{Families, Most};
 use super::*;
 use crate::call::Collective;
+use crate::choice::{ClassId, Way};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::mpi::pmpi::Handle;
-use crate::route::{ClassId, Way};
 use crate::topology::{Image, Layout, Place};
 use crate::wire::Algorithm;
 

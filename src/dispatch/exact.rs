@@ -12,12 +12,12 @@ use crate::bindings::FB_OP_SUM;
 use crate::call::{Call, Collective, Form, Message};
 use crate::codec::{SUCCESS, sum_exactly};
 use crate::config::Sum;
+use crate::gate::eligibility::{By, who};
+use crate::gate::{Ends, Left, Reason, judge};
 use crate::mpi::Mpi;
 use crate::mpi::types::{Op, Shape};
 use crate::plan::{MOST_IMAGE, mine};
 use crate::process::Process;
-use crate::route::eligibility::{By, who};
-use crate::route::{Ends, Left, Reason, judge};
 use crate::stats::Way;
 
 /// Most bytes that a rank holds of everyone's numbers, of a sum that is left to the MPI.

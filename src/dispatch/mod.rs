@@ -15,10 +15,10 @@ use crate::call::{Call, Form, Message};
 use crate::codec::SUCCESS;
 use crate::comm::Communicator;
 use crate::config::{Config, Quantize};
+use crate::gate::{Admitted, Ends, Left, Reason, admit, judge};
 use crate::group::Group;
 use crate::plan::Case;
 use crate::process::Process;
-use crate::route::{Admitted, Ends, Left, Reason, admit, judge};
 use crate::script::{NotFinite, Numbers, Quantized, Request};
 use crate::stats;
 

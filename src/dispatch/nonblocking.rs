@@ -10,12 +10,12 @@ use crate::codec::{Prepared, prepare};
 use crate::comm::GroupSlot;
 use crate::config::Config;
 use crate::engine::Outcome;
+use crate::gate::Reason;
 use crate::group::Group;
 use crate::leaf::quantize::Lender;
 use crate::plan::{Plan, fit, plan};
 use crate::process::Process;
 use crate::requests::Open;
-use crate::route::Reason;
 use crate::stats::Way;
 
 /// Starts a call whose arguments have been judged. Returns its way.

@@ -7,12 +7,12 @@ use super::Judged;
 use super::nonblocking::Begin;
 use crate::call::{Form, Message};
 use crate::codec::SUCCESS;
+use crate::gate::Reason;
 use crate::group::Group;
 use crate::leaf::quantize::Lender;
 use crate::plan::{fit, plan};
 use crate::process::Process;
 use crate::requests::persistent::Work;
-use crate::route::Reason;
 use crate::stats::Way;
 
 /// `MPI_..._init`: makes the request; `seen` is what the statistics are to tell of each start. Returns the way of starts.

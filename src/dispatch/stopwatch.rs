@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::call::{Call, Collective};
+use crate::choice::{ClassId, Way};
 use crate::comm::Communicator;
-use crate::route::{ClassId, Way};
 
 thread_local! {
     /// The blocking collective that the real MPI does in our stead.

@@ -10,9 +10,9 @@ use crate::bindings as b;
 use crate::call::{Call, Collective, Counts, Form, Message, Side};
 use crate::config::{Config, Policy, Sum};
 use crate::engine::Pattern;
+use crate::gate::{Admitted, Ends, Facts, Left, Reason, admit, judge};
 use crate::mpi::pmpi::Handle;
 use crate::mpi::types::{Class, Op, Shape, TypeInfo};
-use crate::route::{Admitted, Ends, Facts, Left, Reason, admit, judge};
 use crate::topology::{Layout, Place};
 
 const IN_PLACE: usize = 0x1_0000;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Case, Fit, Plan, fitting, moving};
 use crate::engine::Pattern;
-use crate::route::Reason;
+use crate::gate::Reason;
 use crate::topology::Place;
 
 pub fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {

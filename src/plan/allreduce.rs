@@ -2,7 +2,7 @@
 
 use super::{Case, Fit, Plan, reducing};
 use crate::engine::Pattern;
-use crate::route::Reason;
+use crate::gate::Reason;
 use crate::topology::Place;
 
 #[inline]

@@ -3,7 +3,7 @@
 use super::moving::moves;
 use super::{Case, Fit, Plan, Sink, Source};
 use crate::engine::Pattern;
-use crate::route::Reason;
+use crate::gate::Reason;
 use crate::topology::Place;
 
 pub fn fit(_: Case<'_>, _: &mut Place) -> Result<Fit, Reason> {

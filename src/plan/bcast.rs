@@ -1,7 +1,7 @@
 //! MPI_Bcast: fan-out from the root.
 
 use super::{Case, Fit, Plan, moving};
-use crate::route::Reason;
+use crate::gate::Reason;
 use crate::topology::Place;
 
 pub fn fit(case: Case<'_>, _: &mut Place) -> Result<Fit, Reason> {

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::call::Elements;
+use crate::gate::eligibility::{Keys, Reduction};
 use crate::mpi::pmpi::Handle;
-use crate::route::eligibility::{Keys, Reduction};
 use crate::topology::Image;
 
 /// The work that is left when the group is done.

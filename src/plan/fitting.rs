@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::gate::Reason;
+use crate::gate::eligibility::{Keys, bounded};
 use crate::leaf::segment;
-use crate::route::Reason;
-use crate::route::eligibility::{Keys, bounded};
 use crate::topology::Image;
 
 /// Most bytes of an image: on hosts with several ranks it has to fit into a block of theirs.

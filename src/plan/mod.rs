@@ -22,8 +22,8 @@ use std::ffi::c_void;
 
 use crate::call::{Call, Collective, Elements};
 use crate::engine::Pattern;
-use crate::route::eligibility::Keys;
-use crate::route::{Admitted, Ends, Reason};
+use crate::gate::eligibility::Keys;
+use crate::gate::{Admitted, Ends, Reason};
 use crate::topology::Place;
 
 pub use finish::{Deposits, Finish, Piece};

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Finish, Piece, Plan, Sink, Source};
 use crate::call::Elements;
 use crate::engine::Pattern;
-use crate::route::Ends;
+use crate::gate::Ends;
 use crate::topology::Image;
 
 /// A plan that folds nothing.

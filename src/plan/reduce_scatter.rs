@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::{Case, Finish, Fit, Piece, Plan, Sink, fitting, reducing};
 use crate::call::Collective;
 use crate::engine::Pattern;
-use crate::route::{Ends, Reason};
+use crate::gate::{Ends, Reason};
 use crate::topology::Place;
 
 pub fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {

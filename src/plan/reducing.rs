@@ -9,8 +9,8 @@ use super::moving::{moves, source};
 use super::{Case, Deposits, Finish, Fit, Plan, Sink, Source};
 use crate::bindings as b;
 use crate::engine::{Pattern, SHARDS_FROM};
-use crate::route::eligibility::{By, Keys, Reduction};
-use crate::route::{Ends, Reason};
+use crate::gate::eligibility::{By, Keys, Reduction};
+use crate::gate::{Ends, Reason};
 use crate::topology::Place;
 
 /// The fold of a call. Panics if there is none.

@@ -1,7 +1,7 @@
 //! MPI_Scan and MPI_Exscan: a deposit; each folds its own prefix.
 
 use super::{Case, Fit, Plan, fitting, reducing};
-use crate::route::Reason;
+use crate::gate::Reason;
 use crate::topology::Place;
 
 pub fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {

@@ -1,7 +1,7 @@
 //! MPI_Scatter: fan-out of the whole; each takes its own.
 
 use super::{Case, Fit, Plan, fitting, moving};
-use crate::route::Reason;
+use crate::gate::Reason;
 use crate::topology::Place;
 
 pub fn fit(case: Case<'_>, _: &mut Place) -> Result<Fit, Reason> {

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::Process;
+use crate::choice::RouteLine;
 use crate::config::Report;
 use crate::mpi::abi::Family;
-use crate::route::RouteLine;
 use crate::setup::exchange::exchange;
 use crate::stats::{Job, RankReport};
 use crate::threads;

@@ -11,8 +11,8 @@ use super::before::Before;
 use super::hints::Wish;
 use crate::comm::{Alike, Communicator};
 use crate::config::Config;
+use crate::gate::Reason;
 use crate::mpi::pmpi::Handle;
-use crate::route::Reason;
 use crate::setup::{NoGroup, compare, roll_call};
 
 /// Facts that a rank tells the others of itself, beside its settings.

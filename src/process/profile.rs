@@ -7,7 +7,7 @@ use std::io::{Error, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
 use super::Process;
-use crate::route::Profile;
+use crate::choice::Profile;
 
 impl Process {
     /// Has rank 0 read what jobs before this have measured. The first group of all ranks tells the others.

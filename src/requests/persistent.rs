@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{Open, Requests, Tag};
 use crate::call::{Call, Message, Side};
 use crate::comm::{Communicator, GroupSlot};
+use crate::gate::{Admitted, Ends, judge};
 use crate::leaf::quantize::Lender;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::plan::{Case, Fit};
-use crate::route::{Admitted, Ends, judge};
 use crate::script::Numbers;
 use crate::stats::Way;
 

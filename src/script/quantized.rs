@@ -13,9 +13,9 @@ use crate::bindings::{FB_OP_MAX, FB_OP_SUM, FB_TYPE_U16};
 use crate::call::Collective;
 use crate::config::Quantize;
 use crate::engine::{Job, Pattern, Script, Step, Ways};
+use crate::gate::Ends;
 use crate::leaf::quantize::{Lender, Lent, Quantizer, Rounding, Width, is_alike, witness_of};
 use crate::plan::mine;
-use crate::route::Ends;
 use crate::wire::Mismatch;
 
 /// Bytes of integers that are summed at a time: they are in a cache still when they are made numbers again. Fewer make
@@ -386,9 +386,9 @@ fn warn_of_length(width: Width) {
 mod tests {
     use super::*;
     use crate::call::Elements;
+    use crate::gate::judge::Parts;
     use crate::leaf::fold::{F32, fold};
     use crate::mpi::types::Shape;
-    use crate::route::judge::Parts;
 
     const COUNT: usize = 600_000;
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Collective, Form, Message};
+use crate::gate::Reason;
 use crate::mpi::types;
-use crate::route::Reason;
 
 /// The way a call went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,9 +5,9 @@ mod report;
 
 use serde::{Deserialize, Serialize};
 
+use crate::choice::RouteLine;
 use crate::group::report::HostLine;
 pub use crate::group::report::named;
-use crate::route::RouteLine;
 
 pub(crate) use calls::{CallLine, Calls, Route, Way};
 
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::bindings::fb_counters;
     use crate::call::{Collective, Form, Message};
-    use crate::route::Reason;
+    use crate::gate::Reason;
 
     #[test]
     fn a_job_adds_up_over_ranks_and_hosts() {

@@ -11,7 +11,7 @@ fn job(mpi: Mpi, hosts: u32) -> Job {
 }
 
 /// Calls after which the first trial is over for certain: 16, then two turns of four by each of four
-/// ways (`src/route/class.rs`).
+/// ways (`src/choice/class.rs`).
 const FIRST_TRIAL: u64 = 16 + 2 * 4 * 4;
 
 /// Every class that had enough calls was measured, by more than one way. One with few, such as the

@@ -1,9 +1,9 @@
 //! The calls that may be folded, as far as can be said without a group.
 
 use super::eligibility::{By, Reduction, bounded, size, who};
-use super::router::is_measured;
 use super::{Facts, Left, Reason, Refused};
 use crate::call::{Call, Collective, Form, Message, Side};
+use crate::choice::is_measured;
 use crate::config::{Config, Policy, Sum};
 use crate::mpi::types::{Class, Shape, TypeInfo};
 
@@ -13,7 +13,7 @@ pub struct Admitted {
     pub bytes: usize,
     /// Most bytes in all that may be folded.
     pub most: usize,
-    /// Whether the ways are compared, see [`super::router`].
+    /// Whether the ways are compared, see [`crate::choice`].
     pub measured: bool,
     /// How a reduction folds.
     pub fold: Option<Reduction>,

@@ -1,0 +1,11 @@
+//! The way of a call that may be folded: by one of several algorithms, or by the real MPI.
+
+mod class;
+mod profile;
+mod router;
+mod way;
+
+pub use class::Step;
+pub use profile::{Ground, Profile};
+pub use router::{ClassId, RouteLine, Router, Setting, bytes_in_all, is_measured};
+pub use way::Way;
