@@ -20,6 +20,7 @@ pub mod call;
 pub mod capi;
 mod choice;
 mod codec;
+mod collectives;
 mod comm;
 pub mod config;
 mod dispatch;

@@ -7,7 +7,7 @@ use std::ffi::CString;
 use std::fmt::Write;
 use std::path::Path;
 
-use foldback::call::Collective;
+use foldback::call::COLLECTIVES;
 use foldback::config::settings;
 
 const BEGIN: &str = "<!-- the table: made by tests/coverage.rs -->\n";
@@ -40,7 +40,7 @@ fn table(library: &Library) -> String {
         "| collective | how | types and ops | blocking | `_c` | `MPI_I…` | `MPI_I…_c` | `…_init` | `…_init_c` | Fortran |\n\
          |---|---|---|---|---|---|---|---|---|---|\n",
     );
-    for collective in Collective::ALL {
+    for collective in COLLECTIVES {
         let name = collective.name();
         let lower = name.to_lowercase();
         let _ = write!(text, "| {name} | {} | {}", collective.how(), collective.types());

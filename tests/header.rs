@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use foldback::call::Collective;
+use foldback::call::COLLECTIVES;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -121,7 +121,7 @@ const PASSED_ON: &[&str] = &[
 /// Whether a symbol is foldback's own, or a function of C or Fortran that it takes on.
 fn is_hook(name: &str) -> bool {
     let collective = |rest: &str| {
-        Collective::ALL.iter().any(|collective| {
+        COLLECTIVES.iter().any(|collective| {
             let name = collective.name().to_lowercase();
             let forms = [name.clone(), format!("i{name}"), format!("{name}_init")];
             forms.iter().any(|form| rest == form)

@@ -3,10 +3,6 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{Call, Collective};
-use crate::mpi::Mpi;
-use crate::mpi::pmpi::Pmpi;
-
 /// Arrays with an element for each rank: of `int`, or in the large forms of MPI_Count and MPI_Aint.
 #[derive(Clone, Copy)]
 pub struct Counts {
@@ -67,31 +63,5 @@ impl Counts {
             if displs.is_empty() { std::ptr::null() } else { displs.as_ptr().cast::<c_void>() };
         let copies = Self { counts: counts.as_ptr().cast(), displs: displs_copy, wide: true };
         (copies, [counts, displs])
-    }
-}
-
-impl Call {
-    /// Length of its arrays, which have an element for each rank of the communicator. On an intercommunicator the
-    /// array of an Allgatherv has one for each rank of the other group.
-    pub(crate) fn parts(&self, mpi: &Pmpi) -> usize {
-        let (mut between, mut size): (c_int, c_int) = (0, 0);
-        let others = self.collective == Collective::Allgatherv
-            // SAFETY: the program's communicator; one int is written.
-            && unsafe { (mpi.comm_test_inter)(self.comm, &raw mut between) == 0 && between != 0 };
-        let ask = if others { mpi.comm_remote_size } else { mpi.comm_size };
-        // SAFETY: the program's communicator; one int is written.
-        unsafe { ask(self.comm, &raw mut size) };
-        size.max(0) as usize
-    }
-
-    /// Elements of all ranks, where each has its own count.
-    ///
-    /// # Safety
-    /// *Arguments* of the [program](crate::mpi).
-    pub unsafe fn elements_of_all(&self, mpi: &Mpi) -> Option<u64> {
-        let counts = self.recv.counts.filter(|counts| !counts.counts.is_null())?;
-        // SAFETY: ranks of the communicator.
-        let count = |rank| unsafe { u64::try_from(counts.count(rank)).unwrap_or(0) };
-        Some((0..self.parts(&mpi.pmpi)).map(count).sum())
     }
 }

@@ -7,5 +7,5 @@ mod way;
 
 pub use class::Step;
 pub use profile::{Ground, Profile};
-pub use router::{ClassId, RouteLine, Router, Setting, bytes_in_all, is_measured};
+pub use router::{ClassId, RouteLine, Router, Setting};
 pub use way::Way;

@@ -115,7 +115,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::Collective;
+    use crate::call::{COLLECTIVES, Collective};
 
     fn ground(hosts: usize) -> Ground {
         Ground { mpi: "Some MPI 1".into(), hosts, ranks: 8, programs: true }
@@ -134,8 +134,8 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let mut profile = Profile::default();
-        profile.add(&ground(2), vec![route(Collective::Bcast, "mpi", 10)]);
-        profile.add(&ground(4), vec![route(Collective::Bcast, "star", 10)]);
+        profile.add(&ground(2), vec![route(COLLECTIVES[0], "mpi", 10)]);
+        profile.add(&ground(4), vec![route(COLLECTIVES[0], "star", 10)]);
         let read = Profile::parse(&profile.text()).unwrap();
         assert_eq!((ways(&read, 2), ways(&read, 4)), (vec!["mpi".into()], vec!["star".into()]));
         assert!(ways(&read, 3).is_empty());
@@ -148,16 +148,16 @@ mod tests {
     fn of_one_job_the_busiest_group_counts_and_of_two_jobs_the_later() {
         let mut job = Profile::default();
         for (way, calls) in [("star", 10), ("direct", 30), ("mpi", 20)] {
-            job.add(&ground(2), vec![route(Collective::Allreduce, way, calls)]);
+            job.add(&ground(2), vec![route(COLLECTIVES[0], way, calls)]);
         }
         assert_eq!(ways(&job, 2), ["direct"]);
         let mut file = Profile::default();
-        file.add(&ground(2), vec![route(Collective::Allreduce, "mpi", 1000)]);
-        file.add(&ground(2), vec![route(Collective::Barrier, "mpi", 1000)]);
+        file.add(&ground(2), vec![route(COLLECTIVES[0], "mpi", 1000)]);
+        file.add(&ground(2), vec![route(COLLECTIVES[1], "mpi", 1000)]);
         file.renew(job);
         assert_eq!(ways(&file, 2), ["direct", "mpi"]);
         let unmeasured =
-            RouteLine { nanoseconds: Default::default(), ..route(Collective::Bcast, "star", 5) };
+            RouteLine { nanoseconds: Default::default(), ..route(COLLECTIVES[0], "star", 5) };
         file.add(&ground(8), vec![unmeasured]);
         assert!(ways(&file, 8).is_empty());
     }

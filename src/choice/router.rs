@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::class::Class;
 use super::way::{ORDER, WAYS, Way};
 use crate::call::{COLLECTIVES, Collective};
+use crate::collectives::Trials;
 use crate::wire::Algorithm;
 
 /// The properties of a group that matter here, alike on all its ranks.
@@ -29,31 +30,6 @@ pub struct Setting {
     pub chunk_bytes: usize,
     /// `FOLDBACK_ALGORITHM`: the only one to be tried.
     pub algorithm: Option<Algorithm>,
-}
-
-/// Whether the ways of a collective are compared: not where each rank has its own count.
-pub fn is_measured(collective: Collective) -> bool {
-    !matches!(collective, Collective::Allgatherv | Collective::Reduce_scatter)
-}
-
-/// Bytes of a message in all, as the limits count them. `bytes`: of one rank's part, where ranks have
-/// parts.
-pub fn bytes_in_all(collective: Collective, bytes: usize, ranks: usize) -> usize {
-    match collective {
-        Collective::Allreduce
-        | Collective::Reduce
-        | Collective::Bcast
-        | Collective::Barrier
-        | Collective::Allgatherv
-        | Collective::Reduce_scatter => bytes,
-        Collective::Allgather
-        | Collective::Gather
-        | Collective::Scatter
-        | Collective::Reduce_scatter_block
-        | Collective::Scan
-        | Collective::Exscan => bytes.saturating_mul(ranks),
-        Collective::Alltoall => bytes.saturating_mul(ranks).saturating_mul(ranks),
-    }
 }
 
 /// Limits of trials. Direct folds: hosts, since frames grow with their square, and bytes of a message. Folds in the
@@ -89,7 +65,7 @@ impl ClassId {
     }
 
     fn collective(self) -> Collective {
-        Collective::ALL[self.0 / SIZES]
+        COLLECTIVES[self.0 / SIZES]
     }
 
     /// Bytes of its longest message.
@@ -101,7 +77,7 @@ impl ClassId {
 impl Router {
     /// Nothing has been measured.
     pub fn new(setting: Setting) -> Self {
-        let classes = (0..COLLECTIVES * SIZES).map(|_| None).collect();
+        let classes = (0..COLLECTIVES.len() * SIZES).map(|_| None).collect();
         Self { setting, classes }
     }
 
@@ -146,10 +122,9 @@ impl Router {
     fn line(&self, id: ClassId) -> Option<RouteLine> {
         let class = self.classes[id.0].as_ref()?;
         let cost = |way: &Way| Some((way.name().to_owned(), class.cost(*way)?));
-        let is_barrier = id.collective() == Collective::Barrier;
         Some(RouteLine {
             collective: id.collective(),
-            up_to_bytes: if is_barrier { 0 } else { id.most_bytes() },
+            up_to_bytes: if id.collective().is_empty() { 0 } else { id.most_bytes() },
             way: class.chosen().name().to_owned(),
             nanoseconds: ORDER.iter().filter_map(cost).collect(),
             calls: class.calls(),
@@ -161,9 +136,18 @@ impl Router {
 
 /// The ways that may pay for a class.
 fn ways(id: ClassId, setting: &Setting) -> Vec<Way> {
-    let (bytes, members) = (id.most_bytes(), setting.members);
-    let mut folds = match id.collective() {
-        Collective::Allreduce | Collective::Barrier | Collective::Reduce_scatter_block => {
+    let folds = match setting.algorithm {
+        Some(only) => vec![only],
+        None => id.collective().trials().map_or(vec![], |of| folds(of, id.most_bytes(), setting)),
+    };
+    folds.into_iter().map(Way::Fold).chain([Way::Mpi]).collect()
+}
+
+/// The folds that may pay for messages of up to so many bytes.
+fn folds(trials: Trials, bytes: usize, setting: &Setting) -> Vec<Algorithm> {
+    let members = setting.members;
+    match trials {
+        Trials::FoldToAll => {
             let mut folds = Vec::new();
             if bytes <= STAR_BYTES {
                 folds.push(Algorithm::Star);
@@ -176,21 +160,13 @@ fn ways(id: ClassId, setting: &Setting) -> Vec<Way> {
             }
             folds
         }
-        Collective::Allgather | Collective::Scan | Collective::Exscan | Collective::Alltoall
-            if members <= DIRECT_MEMBERS =>
-        {
-            vec![Algorithm::Star, Algorithm::Direct]
-        }
+        Trials::Deposit if members <= DIRECT_MEMBERS => vec![Algorithm::Star, Algorithm::Direct],
         // The root of a broadcast by shards waits for the others; between two nothing is gained by it.
-        Collective::Bcast if setting.has_shards && bytes >= SCATTER_BYTES && members > 2 => {
+        Trials::FanOut if setting.has_shards && bytes >= SCATTER_BYTES && members > 2 => {
             vec![Algorithm::Star, Algorithm::Shards]
         }
-        _ => vec![Algorithm::Star],
-    };
-    if let Some(only) = setting.algorithm {
-        folds = vec![only];
+        Trials::Star | Trials::Deposit | Trials::FanOut => vec![Algorithm::Star],
     }
-    folds.into_iter().map(Way::Fold).chain([Way::Mpi]).collect()
 }
 
 /// A choice, in the statistics.
@@ -239,28 +215,46 @@ mod tests {
 
     #[test]
     fn sizes_fall_into_powers_of_two() {
-        let most = |bytes| ClassId::new(Collective::Bcast, bytes).most_bytes();
-        assert_eq!([1, 2, 3, 4096, 4097].map(most), [1, 2, 4, 4096, 8192]);
-        assert_eq!(ClassId::new(Collective::Alltoall, 5).collective(), Collective::Alltoall);
-        assert_eq!(ClassId::new(Collective::Barrier, 0).collective(), Collective::Barrier);
+        for &collective in COLLECTIVES {
+            let most = |bytes| ClassId::new(collective, bytes).most_bytes();
+            assert_eq!([1, 2, 3, 4096, 4097].map(most), [1, 2, 4, 4096, 8192]);
+            assert_eq!(ClassId::new(collective, 0).collective(), collective);
+            assert_eq!(ClassId::new(collective, 5).collective(), collective);
+        }
     }
 
     #[test]
     fn the_real_mpi_is_always_among_the_ways() {
-        let all = |collective, bytes, members| {
+        let setting = |members| {
+            let (ranks, chunk_bytes) = (members, 1408);
+            Setting { members, ranks, has_shards: true, chunk_bytes, algorithm: None }
+        };
+        for &collective in COLLECTIVES {
+            let of = |setting| ways(ClassId::new(collective, 4096), &setting);
+            assert_eq!(of(setting(4)).last(), Some(&Way::Mpi));
+            let ring = Setting { algorithm: Some(Algorithm::Ring), ..setting(4) };
+            assert_eq!(of(ring), [Way::Fold(Algorithm::Ring), Way::Mpi]);
+        }
+    }
+
+    #[test]
+    fn folds_are_tried_where_they_may_pay() {
+        let all = |trials, bytes, members| {
             let (ranks, chunk_bytes) = (members, 1408);
             let setting =
                 Setting { members, ranks, has_shards: true, chunk_bytes, algorithm: None };
-            let ways = ways(ClassId::new(collective, bytes), &setting);
-            ways.iter().map(|way| way.name()).collect::<Vec<_>>().join(" ")
+            let name = |fold| Way::Fold(fold).name();
+            folds(trials, bytes, &setting).into_iter().map(name).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(all(Collective::Allreduce, 4, 2), "star direct mpi");
-        assert_eq!(all(Collective::Allreduce, 4, 16), "star mpi");
-        assert_eq!(all(Collective::Allreduce, 4096, 4), "star direct shards mpi");
-        assert_eq!(all(Collective::Allreduce, 1 << 20, 4), "shards mpi");
-        assert_eq!(all(Collective::Bcast, 1 << 20, 4), "star shards mpi");
-        assert_eq!(all(Collective::Bcast, 1 << 20, 2), "star mpi");
-        assert_eq!(all(Collective::Reduce, 8, 4), "star mpi");
+        assert_eq!(all(Trials::FoldToAll, 4, 2), "star direct");
+        assert_eq!(all(Trials::FoldToAll, 4, 16), "star");
+        assert_eq!(all(Trials::FoldToAll, 4096, 4), "star direct shards");
+        assert_eq!(all(Trials::FoldToAll, 1 << 20, 4), "shards");
+        assert_eq!(all(Trials::Deposit, 4, 8), "star direct");
+        assert_eq!(all(Trials::Deposit, 4, 9), "star");
+        assert_eq!(all(Trials::FanOut, 1 << 20, 4), "star shards");
+        assert_eq!(all(Trials::FanOut, 1 << 20, 2), "star");
+        assert_eq!(all(Trials::Star, 8, 4), "star");
     }
 
     #[test]
@@ -268,7 +262,7 @@ mod tests {
         let (members, ranks, chunk_bytes) = (2, 2, 1408);
         let setting = Setting { members, ranks, has_shards: false, chunk_bytes, algorithm: None };
         let (mut router, mut told) = (Router::new(setting), Vec::new());
-        let id = ClassId::new(Collective::Allreduce, 4);
+        let id = ClassId::new(COLLECTIVES[0], 4);
         for _ in 0..2000 {
             if let Some(sums) = router.known(id).and_then(|class| class.due()) {
                 told.extend(router.agreed(id, sums.map(|sum| sum * 2)));
@@ -281,7 +275,13 @@ mod tests {
         }
         let told: Vec<_> = told.iter().map(ToString::to_string).collect();
         assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].starts_with("Allreduce of up to 4 bytes by mpi from call "), "{told:?}");
+        assert!(
+            told[0].starts_with(&format!(
+                "{} of up to 4 bytes by mpi from call ",
+                COLLECTIVES[0].name()
+            )),
+            "{told:?}"
+        );
         assert!(told[0].contains("mpi 2.5"), "{told:?}");
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::family::{Families, Most};
 use super::*;
-use crate::call::Collective;
+use crate::call::COLLECTIVES;
 use crate::choice::{ClassId, Way};
 use crate::config::Config;
 use crate::engine::Engine;
@@ -500,7 +500,7 @@ fn calls_by_the_router(seed: u64, every: u32, calls: u32, seldom: Option<u64>) -
                 folding = new(call);
                 assert!(!is_lost(&mut folding));
             }
-            let collective = [Collective::Allreduce, Collective::Bcast][plan.below(2) as usize];
+            let collective = COLLECTIVES[plan.below(2) as usize];
             let id = ClassId::new(collective, 8);
             let router = &mut folding.router;
             if let Some(sums) = router.known(id).and_then(|class| class.due()) {

@@ -11,16 +11,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::bindings::FB_CHUNK_BYTES;
-use crate::call::{COLLECTIVES, Collective};
+use crate::call::{COLLECTIVES, Collective, MAX_BYTES};
 use crate::wire::Algorithm;
 pub(crate) use quantize::Quantize;
 
 /// Settings that must be alike on all ranks. They compare these when MPI starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shared {
-    /// Largest message, in bytes, that is folded, for each of [`Collective::ALL`]. If the way is
+    /// Largest message, in bytes, that is folded, for each of [`COLLECTIVES`]. If the way is
     /// measured, it counts only while nothing is known, unless `limited`.
-    pub max_bytes: [usize; COLLECTIVES],
+    pub max_bytes: [usize; COLLECTIVES.len()],
     /// `FOLDBACK_MAX_BYTES` is given: nothing longer is folded, measured or not.
     pub limited: bool,
     /// The choice between the fold and MPI.
@@ -113,29 +113,6 @@ pub(crate) enum Report {
     Full,
 }
 
-/// The default limits: the largest sizes at which folding was not slower than Open MPI at 2, 4 and 8
-/// hosts of the lab (docs/benchmarks.md).
-const MAX_BYTES: [usize; COLLECTIVES] = {
-    const CHUNK: usize = FB_CHUNK_BYTES as usize;
-    let mut most = [CHUNK; COLLECTIVES];
-    most[Collective::Allreduce as usize] = 64 << 10;
-    most[Collective::Bcast as usize] = 4096;
-    most[Collective::Allgather as usize] = 8192;
-    most[Collective::Allgatherv as usize] = 4096;
-    most[Collective::Reduce_scatter as usize] = 2048;
-    most[Collective::Reduce_scatter_block as usize] = 2048;
-    most[Collective::Scan as usize] = 2048;
-    most[Collective::Exscan as usize] = 2048;
-    most[Collective::Alltoall as usize] = 8192;
-    most[Collective::Barrier as usize] = usize::MAX;
-    most
-};
-
-/// The longest messages for which the ways are compared, of collectives that go by shards; others, up to
-/// so many times their limit.
-const MOST_MEASURED: usize = 16 << 20;
-const TIMES_MEASURED: usize = 4;
-
 /// Longest message that is folded by sockets alone: beyond one frame MPI's TCP is faster
 /// (docs/benchmarks.md, Without programs).
 const MAX_BYTES_BY_SOCKETS: usize = FB_CHUNK_BYTES as usize;
@@ -150,20 +127,6 @@ impl Shared {
     /// to compare it with.
     pub fn most_bytes_asked(&self, collective: Collective) -> usize {
         if self.limited { self.max_bytes[collective as usize] } else { usize::MAX }
-    }
-
-    /// The longest message of a collective that may be folded.
-    pub fn most_bytes(&self, collective: Collective, measured: bool) -> usize {
-        let limit = self.max_bytes[collective as usize];
-        if !measured || self.limited {
-            return limit;
-        }
-        match collective {
-            Collective::Allreduce | Collective::Bcast | Collective::Reduce_scatter_block => {
-                MOST_MEASURED
-            }
-            _ => limit.saturating_mul(TIMES_MEASURED),
-        }
     }
 }
 
@@ -270,15 +233,15 @@ pub(crate) fn announced(variable: impl Fn(&str) -> Option<String>) -> Option<Ann
 }
 
 /// Limits as `FOLDBACK_MAX_BYTES` has them.
-pub(crate) fn max_bytes(text: &str) -> Option<[usize; COLLECTIVES]> {
+pub(crate) fn max_bytes(text: &str) -> Option<[usize; COLLECTIVES.len()]> {
     if let Ok(bytes) = text.parse() {
-        return Some([bytes; COLLECTIVES]);
+        return Some([bytes; COLLECTIVES.len()]);
     }
     let mut limits = MAX_BYTES;
     for part in text.split(',') {
         let (name, bytes) = part.split_once('=')?;
-        let of = |c: &Collective| c.name().eq_ignore_ascii_case(name.trim());
-        limits[Collective::ALL.iter().position(of)?] = bytes.trim().parse().ok()?;
+        let collective: Collective = name.trim().parse().ok()?;
+        limits[collective as usize] = bytes.trim().parse().ok()?;
     }
     Some(limits)
 }
@@ -377,10 +340,13 @@ mod tests {
 
     #[test]
     fn limits_are_for_all_collectives_or_for_some() {
-        assert_eq!(read("FOLDBACK_MAX_BYTES", "7").unwrap().shared.max_bytes, [7; COLLECTIVES]);
+        assert_eq!(
+            read("FOLDBACK_MAX_BYTES", "7").unwrap().shared.max_bytes,
+            [7; COLLECTIVES.len()]
+        );
         let some = read("FOLDBACK_MAX_BYTES", "bcast=9").unwrap().shared.max_bytes;
         let mut want = MAX_BYTES;
-        want[Collective::Bcast as usize] = 9;
+        want["Bcast".parse::<Collective>().unwrap() as usize] = 9;
         assert_eq!(some, want);
     }
 

@@ -10,13 +10,14 @@ use super::stopwatch::{Stopwatch, took};
 use super::{After, Judged, NotFinite, Numbers, Passed, Quantized};
 use crate::bindings::FB_OP_SUM;
 use crate::call::Collective;
-use crate::choice::{self, ClassId, Way, bytes_in_all};
+use crate::choice::{self, ClassId, Way};
 use crate::codec::{SUCCESS, prepare, told};
+use crate::collectives::{fit, plan};
 use crate::comm::{Folding, complete, fold_words};
 use crate::config::Policy;
 use crate::engine::{Job, Script, Step, Ways};
 use crate::gate::Reason;
-use crate::plan::{fit, instead_of_shards, plan};
+use crate::plan::instead_of_shards;
 use crate::setup::Context;
 use crate::stats;
 use crate::wire::{Algorithm, Mismatch};
@@ -54,7 +55,7 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), Pass
     let (mut route, mut algorithm) = (None, None);
     if admitted.measured {
         let ranks = folding.group.engine.place.layout.ranks();
-        let bytes = bytes_in_all(call.collective, admitted.bytes, ranks);
+        let bytes = call.collective.bytes_in_all(admitted.bytes, ranks);
         let (id, step) = choose(&judged, folding, call.collective, bytes);
         let begin = step.timed.then(Instant::now);
         match step.way {

@@ -9,14 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Passed, attempt, quantizes};
 use crate::bindings::FB_OP_SUM;
-use crate::call::{Call, Collective, Form, Message};
+use crate::call::{Call, Form, Message};
 use crate::codec::{SUCCESS, sum_exactly};
+use crate::collectives::judge;
 use crate::config::Sum;
 use crate::gate::eligibility::{By, who};
-use crate::gate::{Ends, Left, Reason, judge};
+use crate::gate::{Ends, Left, Reason, Share};
 use crate::mpi::Mpi;
 use crate::mpi::types::{Op, Shape};
-use crate::plan::{MOST_IMAGE, mine};
+use crate::plan::MOST_IMAGE;
 use crate::process::Process;
 use crate::stats::Way;
 
@@ -127,11 +128,7 @@ fn pieces(call: &Call, shape: Shape, ranks: usize) -> Option<impl Iterator<Item 
     let all = usize::try_from(call.recv.count).ok()?;
     // An image pads each host's part.
     let most = MOST_IMAGE / 8 * 7 / (shape.size * ranks.max(1));
-    let can_be_cut = matches!(
-        call.collective,
-        Collective::Allreduce | Collective::Reduce | Collective::Scan | Collective::Exscan
-    );
-    let step = if can_be_cut && most > 0 { most } else { all.max(1) };
+    let step = if call.collective.can_be_cut() && most > 0 { most } else { all.max(1) };
     // One of nothing is a call all the same.
     let count = all.div_ceil(step).max(1);
     Some((0..count).map(move |piece| piece * step..all.min((piece + 1) * step)))
@@ -159,12 +156,7 @@ fn part_of(call: &Call, mpi: &Mpi, piece: &Range<usize>, shape: Shape) -> Call {
 unsafe fn by_mpi(mpi: &Mpi, call: &Call, ends: &Ends, element: u8) -> c_int {
     let Some(brings) = ends.brings else { return SUCCESS };
     let (width, ranks) = (brings.shape.size, ends.ranks);
-    let (own, below) = match call.collective {
-        Collective::Reduce_scatter | Collective::Reduce_scatter_block => (mine(ends, 1), ranks),
-        Collective::Scan => (0..brings.count, ends.rank + 1),
-        Collective::Exscan => (0..brings.count, ends.rank),
-        _ => (0..brings.count, ranks),
-    };
+    let Share { elements: own, ranks: below } = call.collective.share(ends);
     let step = (HELD / (width * ranks)).max(1);
     let mut all = vec![0; step.min(brings.count) * width * ranks];
     for start in (0..brings.count).step_by(step) {

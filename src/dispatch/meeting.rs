@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::After;
-use crate::call::{Call, Collective, Side};
+use crate::call::{Call, Side};
 use crate::codec::SUCCESS;
+use crate::collectives::Meets;
 use crate::comm::Communicator;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
@@ -41,27 +42,16 @@ pub(super) fn expected(process: &'static Process, call: &Call) -> Option<Box<Aft
     Some(Box::new(After::Meet(Meeting { process, comm, communicator })))
 }
 
-/// Whether no rank can complete a call before all have begun it: each gets something that each brings.
+/// Whether no rank can complete a call before all have begun it.
 fn is_of_all_by_all(mpi: &Mpi, call: &Call) -> bool {
     let has_some = |side: &Side| {
         let datatype = mpi.abi.datatype(side.datatype);
         let size = || mpi.shape_of_derived(side.datatype).map_or(0, |shape| shape.size);
         side.count > 0 && datatype.map_or_else(size, |datatype| datatype.size.into()) > 0
     };
-    match call.collective {
-        Collective::Barrier => true,
-        Collective::Allreduce
-        | Collective::Reduce_scatter_block
-        | Collective::Allgather
-        | Collective::Alltoall => has_some(&call.recv),
-        // Some ranks may bring nothing, or get nothing.
-        Collective::Allgatherv
-        | Collective::Bcast
-        | Collective::Exscan
-        | Collective::Gather
-        | Collective::Reduce
-        | Collective::Reduce_scatter
-        | Collective::Scan
-        | Collective::Scatter => false,
+    match call.collective.meets() {
+        Meets::Always => true,
+        Meets::WithData => has_some(&call.recv),
+        Meets::Never => false,
     }
 }

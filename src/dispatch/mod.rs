@@ -13,9 +13,10 @@ use std::sync::Arc;
 
 use crate::call::{Call, Form, Message};
 use crate::codec::SUCCESS;
+use crate::collectives::{admit, judge};
 use crate::comm::Communicator;
 use crate::config::{Config, Quantize};
-use crate::gate::{Admitted, Ends, Left, Reason, admit, judge};
+use crate::gate::{Admitted, Ends, Left, Reason};
 use crate::group::Group;
 use crate::plan::Case;
 use crate::process::Process;

@@ -7,13 +7,14 @@ use std::time::Instant;
 
 use super::{Judged, NotFinite, Numbers, Quantized};
 use crate::codec::{Prepared, prepare};
+use crate::collectives::{fit, plan};
 use crate::comm::GroupSlot;
 use crate::config::Config;
 use crate::engine::Outcome;
 use crate::gate::Reason;
 use crate::group::Group;
 use crate::leaf::quantize::Lender;
-use crate::plan::{Plan, fit, plan};
+use crate::plan::Plan;
 use crate::process::Process;
 use crate::requests::Open;
 use crate::stats::Way;

@@ -2,9 +2,8 @@
 
 use super::eligibility::{By, Reduction, bounded, size, who};
 use super::{Facts, Left, Reason, Refused};
-use crate::call::{Call, Collective, Form, Message, Side};
-use crate::choice::is_measured;
-use crate::config::{Config, Policy, Sum};
+use crate::call::{Call, Form, Message, Side};
+use crate::config::{Policy, Shared, Sum};
 use crate::mpi::types::{Class, Shape, TypeInfo};
 
 /// A call that may be folded, as far as can be said without a group: alike on all ranks.
@@ -13,7 +12,7 @@ pub struct Admitted {
     pub bytes: usize,
     /// Most bytes in all that may be folded.
     pub most: usize,
-    /// Whether the ways are compared, see [`crate::choice`].
+    /// Whether the ways are compared (`crate::choice`).
     pub measured: bool,
     /// How a reduction folds.
     pub fold: Option<Reduction>,
@@ -29,87 +28,211 @@ impl Admitted {
     }
 }
 
-/// Looks at a call without its group; `quantizes` says whether sums on its communicator are quantized. `seen` gets what
-/// is known of its message, also if the call is the real MPI's.
-///
-/// # Errors
-/// It is the real MPI's.
-pub fn admit(
-    mpi: &impl Facts,
-    config: &Config,
-    quantizes: impl Fn() -> bool,
+/// The longest messages for which the ways are compared, of collectives that go by shards; others, up to
+/// so many times their limit.
+const MOST_MEASURED: usize = 16 << 20;
+const TIMES_MEASURED: usize = 4;
+
+/// The facts about a collective that matter here.
+#[derive(Clone, Copy)]
+pub struct Terms {
+    /// Its ways are compared.
+    pub is_measured: bool,
+    /// Its long messages may go by shards.
+    pub has_shards: bool,
+    /// Its sums may be quantized.
+    pub may_be_quantized: bool,
+}
+
+/// A call that is looked at without its group. Its collective says which of the functions applies.
+pub struct Candidate<'a, F, Q> {
+    pub call: &'a Call,
+    mpi: &'a F,
+    shared: &'a Shared,
     form: Form,
-    call: &Call,
-    seen: &mut Message,
-) -> Result<Admitted, Left> {
-    if config.shared.policy == Policy::Mpi {
-        return Err(Reason::Routed.into());
+    terms: Terms,
+    /// Whether the ways of this call are compared.
+    measured: bool,
+    /// Whether sums on its communicator are quantized.
+    quantizes: Q,
+    /// The known facts about its message, also if the call is the real MPI's.
+    seen: &'a mut Message,
+}
+
+impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
+    /// # Errors
+    /// All calls are the real MPI's.
+    #[inline]
+    pub fn new(
+        (mpi, shared, quantizes): (&'a F, &'a Shared, Q),
+        (form, call): (Form, &'a Call),
+        terms: Terms,
+        seen: &'a mut Message,
+    ) -> Result<Self, Reason> {
+        if shared.policy == Policy::Mpi {
+            return Err(Reason::Routed);
+        }
+        let may_measure = form == Form::Blocking && shared.policy == Policy::Auto;
+        let measured = may_measure && terms.is_measured;
+        Ok(Self { call, mpi, shared, form, terms, measured, quantizes, seen })
     }
-    let may_measure = form == Form::Blocking && config.shared.policy == Policy::Auto;
-    let measured = may_measure && is_measured(call.collective);
-    let most = config.shared.most_bytes(call.collective, measured);
-    let folded = |count, seen: &mut Message| -> Result<Admitted, Left> {
-        let most_of = |by, measured| match by {
+
+    /// No data.
+    ///
+    /// # Errors
+    /// The limit is nothing.
+    pub fn empty(&self) -> Result<Admitted, Left> {
+        match self.most(self.measured) {
+            0 => Err(Reason::TooLarge.into()),
+            most => Ok(self.admitted(0, most)),
+        }
+    }
+
+    /// Data that is moved, of the size that `side` has.
+    ///
+    /// # Errors
+    /// They are too many, none, or fewer than none.
+    pub fn moved(&mut self, side: &Side) -> Result<Admitted, Left> {
+        let bytes = size(side.count, self.size_of(side)?)?;
+        self.seen.bytes = bytes as u64;
+        let most = self.most(self.measured);
+        Ok(self.admitted(bounded(bytes, most)?, most))
+    }
+
+    /// The same of `side`, or, at the root, where that may be in place, of the root's side.
+    ///
+    /// # Errors
+    /// As of [`Self::moved`]; or `side` is in place elsewhere.
+    pub fn moved_or_at_root(&mut self, side: &Side, at_root: &Side) -> Result<Admitted, Left> {
+        if side.data as usize != self.mpi.in_place() {
+            self.moved(side)
+        } else if self.is_root() {
+            self.moved(at_root)
+        } else {
+            Err(Refused.into())
+        }
+    }
+
+    /// Data that is moved, of which an element's size is known, and the number of elements not yet.
+    ///
+    /// # Errors
+    /// There is no datatype.
+    pub fn element(&mut self, side: &Side) -> Result<Admitted, Left> {
+        let bytes = self.size_of(side)?;
+        self.seen.bytes = bytes as u64;
+        Ok(self.admitted(bytes, self.most(self.measured)))
+    }
+
+    /// A reduction of `count` elements that is folded on the way, if it can be.
+    ///
+    /// # Errors
+    /// It is the real MPI's.
+    pub fn folded(&mut self, count: i64) -> Result<Admitted, Left> {
+        self.reduced(count, false)
+    }
+
+    /// A reduction of `count` elements of which the contributions are brought together in any case.
+    ///
+    /// # Errors
+    /// It is the real MPI's.
+    pub fn deposited(&mut self, count: i64) -> Result<Admitted, Left> {
+        self.reduced(count, true)
+    }
+
+    fn admitted(&self, bytes: usize, most: usize) -> Admitted {
+        Admitted { bytes, most, measured: self.measured, fold: None, quantized: None }
+    }
+
+    /// Bytes of an element of a side.
+    fn size_of(&mut self, side: &Side) -> Result<usize, Refused> {
+        let known = self.mpi.datatype(side.datatype);
+        self.seen.datatype = datatype_number(known);
+        self.mpi.shape_of(known, side.datatype).map(|shape| shape.size).ok_or(Refused)
+    }
+
+    #[cold]
+    fn is_root(&self) -> bool {
+        usize::try_from(self.call.root) == Ok(self.mpi.rank(self.call.comm))
+    }
+
+    /// The longest message that may be folded.
+    fn most(&self, measured: bool) -> usize {
+        let limit = self.shared.max_bytes[self.call.collective as usize];
+        if !measured || self.shared.limited {
+            limit
+        } else if self.terms.has_shards {
+            MOST_MEASURED
+        } else {
+            limit.saturating_mul(TIMES_MEASURED)
+        }
+    }
+
+    fn most_of(&self, by: By, measured: bool) -> usize {
+        match by {
             By::Exact { always: true, .. } | By::Quantized { .. } => {
-                config.shared.most_bytes_asked(call.collective)
+                self.shared.most_bytes_asked(self.call.collective)
             }
-            _ => config.shared.most_bytes(call.collective, measured),
-        };
-        let quantized = |by: By| {
-            let may_be =
-                call.collective.is_quantized() && may_be_quantized(form, by, config.shared.sum);
-            by.reals().filter(|_| may_be && quantizes())
-        };
-        let most = |by: By| match quantized(by) {
-            Some(_) => usize::MAX,
-            None => most_of(by, measured),
-        };
-        let fold = reduction(mpi, form, call, count, (config.shared.sum, &most), seen)?;
-        let quantized = quantized(fold.by);
+            _ => self.most(measured),
+        }
+    }
+
+    /// The numbers of a sum that is to be quantized.
+    fn quantized(&self, by: By) -> Option<u8> {
+        let may_be =
+            self.terms.may_be_quantized && may_be_quantized(self.form, by, self.shared.sum);
+        by.reals().filter(|_| may_be && (self.quantizes)())
+    }
+
+    fn reduced(&mut self, count: i64, deposited: bool) -> Result<Admitted, Left> {
+        let fold = self.reduction(count, deposited)?;
+        let quantized = self.quantized(fold.by);
         if quantized.is_none() && matches!(fold.by, By::Quantized { .. }) {
             return Err(Reason::Datatype.into());
         }
-        let measured = measured && fold.by.is_as_exact_as_mpi();
-        let most = most_of(fold.by, measured);
+        let measured = self.measured && fold.by.is_as_exact_as_mpi();
+        let most = self.most_of(fold.by, measured);
         let bytes = bounded(fold.bytes, if quantized.is_some() { usize::MAX } else { most })?;
         Ok(Admitted { bytes, most, measured, fold: Some(fold), quantized })
-    };
-    let in_place = |side: &Side| side.data as usize == mpi.in_place();
-    let element = |side: &Side, seen: &mut Message| {
-        let known = mpi.datatype(side.datatype);
-        seen.datatype = datatype_number(known);
-        mpi.shape_of(known, side.datatype).map(|shape| shape.size).ok_or(Refused)
-    };
-    let moved = |side: &Side, seen: &mut Message| -> Result<Admitted, Left> {
-        let bytes = size(side.count, element(side, seen)?)?;
-        seen.bytes = bytes as u64;
-        let bytes = bounded(bytes, most)?;
-        Ok(Admitted { bytes, most, measured, fold: None, quantized: None })
-    };
-    match call.collective {
-        Collective::Barrier if most == 0 => Err(Reason::TooLarge.into()),
-        Collective::Barrier => {
-            Ok(Admitted { bytes: 0, most, measured, fold: None, quantized: None })
+    }
+
+    /// The reduction of `count` elements, if it is one that is folded.
+    ///
+    /// By the MPI only in the program's own calls that block: no other thread may call it, and the program
+    /// may free its ops and types before other calls end.
+    fn reduction(&mut self, count: i64, deposited: bool) -> Result<Reduction, Left> {
+        if count <= 0 {
+            return Err(if count < 0 { Refused.into() } else { Reason::Empty.into() });
         }
-        Collective::Allreduce
-        | Collective::Reduce
-        | Collective::Reduce_scatter_block
-        | Collective::Scan
-        | Collective::Exscan => folded(call.recv.count, seen),
-        // How many elements there are takes the group's size to say; one will do.
-        Collective::Reduce_scatter => folded(1, seen),
-        Collective::Bcast | Collective::Allgather | Collective::Alltoall => moved(&call.recv, seen),
-        // One side is significant at the root alone; the other not there, if it is in place.
-        Collective::Gather if !in_place(&call.send) => moved(&call.send, seen),
-        Collective::Scatter if !in_place(&call.recv) => moved(&call.recv, seen),
-        Collective::Gather | Collective::Scatter if !is_root(mpi, call) => Err(Refused.into()),
-        Collective::Gather => moved(&call.recv, seen),
-        Collective::Scatter => moved(&call.send, seen),
-        Collective::Allgatherv => {
-            let bytes = element(&call.recv, seen)?;
-            seen.bytes = bytes as u64;
-            Ok(Admitted { bytes, most, measured, fold: None, quantized: None })
+        let (mpi, call) = (self.mpi, self.call);
+        let (handle, op) = (call.recv.datatype, mpi.op(call.op));
+        let datatype = mpi.datatype(handle);
+        self.seen.datatype = datatype_number(datatype);
+        self.seen.op = op.map_or(Message::OWN, |op| op.number() as u8);
+        let element = datatype.map_or(0, |datatype| datatype.size.into());
+        self.seen.bytes = u64::try_from(count).unwrap_or(0).saturating_mul(element);
+        let shape = mpi.shape_of(datatype, handle).ok_or(Refused)?;
+        let accepted = || if mpi.accepts((handle, shape), call.op) { Ok(()) } else { Err(Refused) };
+        let by = who(datatype, op, deposited, self.shared.sum)
+            .map_err(|reason| left(accepted(), reason))?;
+        if by == By::Mpi && self.form != Form::Blocking {
+            return Err(left(accepted(), if op.is_none() { Reason::Op } else { Reason::Datatype }));
         }
+        let bytes = size(count, by.bytes(shape))?;
+        self.seen.bytes = bytes as u64;
+        let most = match self.quantized(by) {
+            Some(_) => usize::MAX,
+            None => self.most_of(by, self.measured),
+        };
+        let bounded = bounded(bytes, most);
+        // Every MPI takes all ops that the standard has for these.
+        let integer =
+            |class| matches!(class, Class::CInteger | Class::Integer | Class::Byte | Class::Pair);
+        let certain = op.is_some() && datatype.is_some_and(|datatype| integer(datatype.class));
+        // What this rank's MPI refuses it refuses at any length, and the others know nothing of it.
+        if !certain {
+            accepted()?;
+        }
+        Ok(Reduction { by, bytes: bounded?, shape })
     }
 }
 
@@ -117,53 +240,6 @@ pub fn admit(
 /// process of foldback sums numbers of 16 bits, nor long numbers exactly.
 fn may_be_quantized(form: Form, by: By, sum: Sum) -> bool {
     form == Form::Blocking || (!matches!(by, By::Quantized { .. }) && sum != Sum::Exact)
-}
-
-#[cold]
-fn is_root(mpi: &impl Facts, call: &Call) -> bool {
-    usize::try_from(call.root) == Ok(mpi.rank(call.comm))
-}
-
-/// The reduction of `count` elements, if it is one that is folded.
-///
-/// By the MPI only in the program's own calls that block: no other thread may call it, and the program
-/// may free its ops and types before other calls end.
-fn reduction(
-    mpi: &impl Facts,
-    form: Form,
-    call: &Call,
-    count: i64,
-    (sum, most): (Sum, &impl Fn(By) -> usize),
-    seen: &mut Message,
-) -> Result<Reduction, Left> {
-    if count <= 0 {
-        return Err(if count < 0 { Refused.into() } else { Reason::Empty.into() });
-    }
-    let (handle, op) = (call.recv.datatype, mpi.op(call.op));
-    let datatype = mpi.datatype(handle);
-    seen.datatype = datatype_number(datatype);
-    seen.op = op.map_or(Message::OWN, |op| op.number() as u8);
-    let element = datatype.map_or(0, |datatype| datatype.size.into());
-    seen.bytes = u64::try_from(count).unwrap_or(0).saturating_mul(element);
-    let deposited = matches!(call.collective, Collective::Scan | Collective::Exscan);
-    let shape = mpi.shape_of(datatype, handle).ok_or(Refused)?;
-    let accepted = || if mpi.accepts((handle, shape), call.op) { Ok(()) } else { Err(Refused) };
-    let by = who(datatype, op, deposited, sum).map_err(|reason| left(accepted(), reason))?;
-    if by == By::Mpi && form != Form::Blocking {
-        return Err(left(accepted(), if op.is_none() { Reason::Op } else { Reason::Datatype }));
-    }
-    let bytes = size(count, by.bytes(shape))?;
-    seen.bytes = bytes as u64;
-    let bounded = bounded(bytes, most(by));
-    // Every MPI takes all ops that the standard has for these.
-    let integer =
-        |class| matches!(class, Class::CInteger | Class::Integer | Class::Byte | Class::Pair);
-    let certain = op.is_some() && datatype.is_some_and(|datatype| integer(datatype.class));
-    // What this rank's MPI refuses it refuses at any length, and the others know nothing of it.
-    if !certain {
-        accepted()?;
-    }
-    Ok(Reduction { by, bytes: bounded?, shape })
 }
 
 /// Left for a reason that all ranks share, unless the MPI refuses what this one has passed.

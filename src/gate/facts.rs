@@ -3,10 +3,27 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::call::{Call, Collective};
+use crate::call::Call;
 use crate::mpi::Mpi;
-use crate::mpi::pmpi::Handle;
+use crate::mpi::pmpi::{Handle, Pmpi};
 use crate::mpi::types::{Op, Shape, TypeInfo};
+
+type Buf = *const c_void;
+type MutBuf = *mut c_void;
+type ToAll = unsafe extern "C-unwind" fn(Buf, MutBuf, c_int, Handle, Handle, Handle) -> c_int;
+type ToRoot =
+    unsafe extern "C-unwind" fn(Buf, MutBuf, c_int, Handle, Handle, c_int, Handle) -> c_int;
+type ToEach =
+    unsafe extern "C-unwind" fn(Buf, MutBuf, *const c_int, Handle, Handle, Handle) -> c_int;
+
+/// The MPI's function for a reduction, by which a process asks it alone.
+#[derive(Clone, Copy)]
+pub enum Alone {
+    Plain(fn(&Pmpi) -> ToAll),
+    Rooted(fn(&Pmpi) -> ToRoot),
+    /// With a count for each rank.
+    Counted(fn(&Pmpi) -> ToEach),
+}
 
 /// An MPI's answers. Nothing here communicates.
 pub trait Facts {
@@ -36,7 +53,7 @@ pub trait Facts {
     fn refuses_aliases(&self) -> bool;
 
     /// Whether it refuses this reduction, whose two buffers are one.
-    fn refuses_alias(&self, call: &Call) -> bool;
+    fn refuses_alias(&self, call: &Call, alone: Alone) -> bool;
 
     /// How elements of a datatype lie in memory, by the handle that was passed; `None`: it is none.
     #[inline]
@@ -92,7 +109,7 @@ impl Facts for Mpi {
 
     /// The answer depends on the collective, the number of elements, the MPI's version, and how it was built and
     /// started. So the MPI is asked, by the same collective of this process alone, which leaves the buffer unchanged.
-    fn refuses_alias(&self, call: &Call) -> bool {
+    fn refuses_alias(&self, call: &Call, alone: Alone) -> bool {
         if !self.is_asked() {
             return false;
         }
@@ -103,17 +120,10 @@ impl Facts for Mpi {
         let (datatype, op, mpi) = (recv.datatype, *op, &self.pmpi);
         // SAFETY: the program's buffer, type and op, on a communicator that returns errors.
         let code = unsafe {
-            match call.collective {
-                Collective::Reduce => (mpi.reduce)(from, to, count, datatype, op, 0, comm),
-                Collective::Scan => (mpi.scan)(from, to, count, datatype, op, comm),
-                Collective::Exscan => (mpi.exscan)(from, to, count, datatype, op, comm),
-                Collective::Reduce_scatter => {
-                    (mpi.reduce_scatter)(from, to, &raw const count, datatype, op, comm)
-                }
-                Collective::Reduce_scatter_block => {
-                    (mpi.reduce_scatter_block)(from, to, count, datatype, op, comm)
-                }
-                _ => (mpi.allreduce)(from, to, count, datatype, op, comm),
+            match alone {
+                Alone::Plain(of) => of(mpi)(from, to, count, datatype, op, comm),
+                Alone::Rooted(of) => of(mpi)(from, to, count, datatype, op, 0, comm),
+                Alone::Counted(of) => of(mpi)(from, to, &raw const count, datatype, op, comm),
             }
         };
         code != 0

@@ -7,10 +7,10 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
+use std::ops::Range;
 
-use super::refusal::is_refused;
-use super::{Facts, Refused};
-use crate::call::{Call, Collective, Counts, Elements, Side};
+use super::{Alone, Facts, Refused};
+use crate::call::{Call, Counts, Elements, Side};
 use crate::mpi::types::Shape;
 
 /// The places of all ranks' elements in one buffer.
@@ -49,59 +49,72 @@ pub struct Ends {
     pub parts: Parts,
 }
 
-/// Judges the call's arguments; a reduction's elements have `shape`.
-///
-/// # Errors
-/// They are wrong on this rank.
-///
-/// # Safety
-/// *Arguments* of the [program](crate::mpi), on a communicator of `ranks` ranks, of which this is `rank`.
-#[inline]
-pub unsafe fn judge(
-    mpi: &impl Facts,
-    call: &Call,
+/// The share of a reduction that a rank gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Its elements, among those that each rank brings.
+    pub elements: Range<usize>,
+    /// The number of ranks, from the first one on, whose contributions are folded.
+    pub ranks: usize,
+}
+
+impl Share {
+    /// The bytes of its elements, of `element` bytes each.
+    pub fn bytes(&self, element: usize) -> Range<usize> {
+        self.elements.start * element..self.elements.end * element
+    }
+}
+
+/// The place where arguments are judged. Their collective says which of the functions applies.
+pub struct Bench<'a, F> {
+    pub call: &'a Call,
+    pub rank: usize,
+    pub ranks: usize,
+    pub(super) mpi: &'a F,
+    /// How a reduction's elements lie in memory.
     shape: Option<Shape>,
-    (rank, ranks): (usize, usize),
-) -> Result<Ends, Refused> {
-    if is_refused(mpi, call, rank) {
-        return Err(Refused);
-    }
-    let bench = Bench { mpi, call, rank, ranks };
-    let mut ends =
-        Ends { rank, ranks, root: None, brings: None, gets: None, parts: Parts::Even(0) };
-    match call.collective {
-        Collective::Barrier => {}
-        Collective::Bcast => bench.bcast(&mut ends)?,
-        Collective::Scatter => bench.scatter(&mut ends)?,
-        Collective::Gather => bench.gather(&mut ends)?,
-        // SAFETY: arguments of the program's.
-        Collective::Allgather | Collective::Allgatherv => unsafe { bench.allgather(&mut ends)? },
-        Collective::Alltoall => bench.alltoall(&mut ends)?,
-        // SAFETY: likewise.
-        _ => unsafe { bench.reduction(shape.ok_or(Refused)?, &mut ends)? },
-    }
-    Ok(ends)
 }
 
-/// The place where arguments are judged.
-struct Bench<'a, F> {
-    mpi: &'a F,
-    call: &'a Call,
-    rank: usize,
-    ranks: usize,
-}
+impl<'a, F: Facts> Bench<'a, F> {
+    /// A reduction's elements have `shape`.
+    ///
+    /// # Safety
+    /// *Arguments* of the [program](crate::mpi), on a communicator of `ranks` ranks, of which this is `rank`.
+    #[inline]
+    pub unsafe fn new(
+        mpi: &'a F,
+        call: &'a Call,
+        shape: Option<Shape>,
+        (rank, ranks): (usize, usize),
+    ) -> Self {
+        Self { call, rank, ranks, mpi, shape }
+    }
 
-impl<F: Facts> Bench<'_, F> {
-    fn is_in_place(&self, data: *const c_void) -> bool {
+    /// The ends of a call of which nothing is known yet.
+    #[inline]
+    pub fn ends(&self) -> Ends {
+        let Self { rank, ranks, .. } = *self;
+        Ends { rank, ranks, root: None, brings: None, gets: None, parts: Parts::Even(0) }
+    }
+
+    #[inline]
+    pub fn is_in_place(&self, data: *const c_void) -> bool {
         data as usize == self.mpi.in_place()
     }
 
-    fn root(&self) -> Result<usize, Refused> {
+    /// The root.
+    ///
+    /// # Errors
+    /// There is no rank of that number.
+    pub fn root(&self) -> Result<usize, Refused> {
         usize::try_from(self.call.root).ok().filter(|root| *root < self.ranks).ok_or(Refused)
     }
 
     /// `count` elements of `side` from element `at` on.
-    fn elements(&self, side: &Side, at: isize, count: i64) -> Result<Elements, Refused> {
+    ///
+    /// # Errors
+    /// There is no datatype, no buffer, or a negative count.
+    pub fn elements(&self, side: &Side, at: isize, count: i64) -> Result<Elements, Refused> {
         let shape = self.mpi.shape(side.datatype).ok_or(Refused)?;
         let count = usize::try_from(count).map_err(|_| Refused)?;
         let nowhere = side.data.is_null() && shape.contiguous && count > 0 && shape.size > 0;
@@ -113,139 +126,96 @@ impl<F: Facts> Bench<'_, F> {
     }
 
     /// `count` elements for each rank.
-    fn of_all(&self, count: i64) -> i64 {
+    pub fn of_all(&self, count: i64) -> i64 {
         count.saturating_mul(self.ranks as i64)
     }
 
-    fn bcast(&self, ends: &mut Ends) -> Result<(), Refused> {
-        let (root, side) = (self.root()?, &self.call.recv);
-        let elements = self.elements(side, 0, side.count)?;
-        ends.root = Some(root);
-        if root == self.rank {
-            ends.brings = Some(elements);
-        } else {
-            ends.gets = Some(elements);
-        }
-        Ok(())
-    }
-
-    fn scatter(&self, ends: &mut Ends) -> Result<(), Refused> {
-        let (root, Call { send, recv, .. }) = (self.root()?, self.call);
-        ends.root = Some(root);
-        if root == self.rank {
-            ends.brings = Some(self.elements(send, 0, self.of_all(send.count))?);
-        }
-        if root != self.rank || !self.is_in_place(recv.data) {
-            ends.gets = Some(self.elements(recv, 0, recv.count)?);
-        }
-        Ok(())
-    }
-
-    fn gather(&self, ends: &mut Ends) -> Result<(), Refused> {
-        let (root, Call { send, recv, .. }) = (self.root()?, self.call);
-        ends.root = Some(root);
-        if root == self.rank {
-            let gets = self.elements(recv, 0, recv.count)?;
-            ends.parts = Parts::Even(gets.count);
-            ends.gets = Some(gets);
-        }
-        ends.brings = Some(if root == self.rank && self.is_in_place(send.data) {
-            let (at, _) = ends.parts.of(self.rank);
-            self.elements(recv, at, recv.count)?
-        } else {
-            self.elements(send, 0, send.count)?
-        });
-        Ok(())
-    }
-
-    /// Allgather and Allgatherv.
+    /// The places of the elements that each rank has, by the arrays of the receiving side.
     ///
-    /// # Safety
-    /// As [`judge`].
-    unsafe fn allgather(&self, ends: &mut Ends) -> Result<(), Refused> {
-        let Call { send, recv, .. } = self.call;
-        ends.parts = match &recv.counts {
-            Some(counts) if counts.displs.is_null() => return Err(Refused),
-            // SAFETY: arguments of the program's.
-            Some(counts) => unsafe { self.each(counts)? },
-            None => Parts::Even(usize::try_from(recv.count).map_err(|_| Refused)?),
-        };
-        let (at, count) = ends.parts.of(self.rank);
-        let most = (0..self.ranks).map(|rank| ends.parts.of(rank).1).max().unwrap_or(0);
-        ends.gets = Some(self.elements(recv, 0, most as i64)?);
-        ends.brings = Some(if self.is_in_place(send.data) {
-            self.elements(recv, at, count as i64)?
-        } else {
-            self.elements(send, 0, send.count)?
-        });
-        Ok(())
-    }
-
-    /// # Safety
-    /// As [`judge`].
-    unsafe fn each(&self, counts: &Counts) -> Result<Parts, Refused> {
-        if counts.counts.is_null() {
-            return Err(Refused);
-        }
+    /// # Errors
+    /// There is no array, or a negative count.
+    pub fn each(&self) -> Result<Parts, Refused> {
+        let is_there = |counts: &Counts| !counts.counts.is_null();
+        let counts = self.call.recv.counts.filter(is_there).ok_or(Refused)?;
         let part = |rank| {
-            // SAFETY: arguments of the program's: both arrays have an element for each rank.
+            // SAFETY: arguments of the program's, as promised for this: both arrays have an element for each rank.
             let (at, count) = unsafe { (counts.displacement(rank), counts.count(rank)) };
             Ok((at.unwrap_or(0), usize::try_from(count).map_err(|_| Refused)?))
         };
         Ok(Parts::Each((0..self.ranks).map(part).collect::<Result<_, _>>()?))
     }
 
-    fn alltoall(&self, ends: &mut Ends) -> Result<(), Refused> {
+    /// The ends of a gather at all ranks, whose results have these parts.
+    ///
+    /// # Errors
+    /// The arguments are wrong.
+    pub fn gathered_at_all(&self, parts: Parts) -> Result<Ends, Refused> {
         let Call { send, recv, .. } = self.call;
-        let gets = self.elements(recv, 0, recv.count)?;
-        ends.parts = Parts::Even(gets.count);
-        ends.gets = Some(gets);
-        let side = if self.is_in_place(send.data) { recv } else { send };
-        ends.brings = Some(self.elements(side, 0, self.of_all(side.count))?);
-        Ok(())
+        let (at, count) = parts.of(self.rank);
+        let most = (0..self.ranks).map(|rank| parts.of(rank).1).max().unwrap_or(0);
+        let gets = self.elements(recv, 0, most as i64)?;
+        let brings = if self.is_in_place(send.data) {
+            self.elements(recv, at, count as i64)?
+        } else {
+            self.elements(send, 0, send.count)?
+        };
+        Ok(Ends { parts, gets: Some(gets), brings: Some(brings), ..self.ends() })
     }
 
-    /// All reductions.
+    /// The ends of a reduction to `root`, or to all. `gets`: whether this rank gets something, by the number of its
+    /// elements.
     ///
-    /// # Safety
-    /// As [`judge`].
+    /// # Errors
+    /// The arguments are wrong.
     #[inline]
-    unsafe fn reduction(&self, shape: Shape, ends: &mut Ends) -> Result<(), Refused> {
-        let Call { send, recv, collective, .. } = self.call;
-        let (mine, all) = match &recv.counts {
-            None => {
-                let count = usize::try_from(recv.count).map_err(|_| Refused)?;
-                ends.parts = Parts::Even(count);
-                (count, count.saturating_mul(self.ranks))
-            }
-            Some(counts) => {
-                // SAFETY: arguments of the program's.
-                ends.parts = unsafe { self.each(counts)? };
-                let count = |rank| ends.parts.of(rank).1;
-                (count(self.rank), (0..self.ranks).map(count).fold(0, usize::saturating_add))
-            }
+    pub fn reduction(
+        &self,
+        root: Option<usize>,
+        alone: Alone,
+        gets: impl FnOnce(usize) -> bool,
+    ) -> Result<Ends, Refused> {
+        self.refuse_one_buffer_of_reduction(root, alone)?;
+        let count = usize::try_from(self.call.recv.count).map_err(|_| Refused)?;
+        self.reduced(root, Parts::Even(count), (count, count), gets(count))
+    }
+
+    /// The ends of a reduction to all, of which each rank gets a part.
+    ///
+    /// # Errors
+    /// The arguments are wrong.
+    pub fn reduction_of_parts(
+        &self,
+        alone: Alone,
+        gets: impl FnOnce(usize) -> bool,
+    ) -> Result<Ends, Refused> {
+        self.refuse_one_buffer_of_reduction(None, alone)?;
+        let recv = &self.call.recv;
+        let parts = match recv.counts {
+            None => Parts::Even(usize::try_from(recv.count).map_err(|_| Refused)?),
+            Some(_) => self.each()?,
         };
-        let brought = match collective {
-            Collective::Reduce_scatter | Collective::Reduce_scatter_block => all,
-            _ => mine,
-        };
-        let in_place = self.is_in_place(send.data);
-        let gets = match collective {
-            Collective::Reduce => {
-                let root = self.root()?;
-                ends.root = Some(root);
-                root == self.rank
-            }
-            // Who gets nothing may have no buffer for it.
-            Collective::Reduce_scatter => mine > 0,
-            Collective::Exscan => self.rank > 0 || !recv.data.is_null(),
-            _ => true,
-        };
+        let count = |rank| parts.of(rank).1;
+        let (own, all) = (count(self.rank), (0..self.ranks).map(count));
+        let all = all.fold(0, usize::saturating_add);
+        self.reduced(None, parts, (all, own), gets(own))
+    }
+
+    /// The ends of a reduction: this rank brings and gets so many elements.
+    #[inline]
+    fn reduced(
+        &self,
+        root: Option<usize>,
+        parts: Parts,
+        (brought, own): (usize, usize),
+        gets: bool,
+    ) -> Result<Ends, Refused> {
+        let (Call { send, recv, .. }, shape) = (self.call, self.shape.ok_or(Refused)?);
         // MPI_BOTTOM is null, and a datatype of the program's may be made for it.
         let known = || self.mpi.datatype(recv.datatype).is_some();
         let nowhere = |data: *mut c_void| data.is_null() && known();
+        let in_place = self.is_in_place(send.data);
         let from = if in_place { recv.data } else { send.data };
-        let refused = (in_place && ends.root.is_some() && !gets)
+        let refused = (in_place && root.is_some() && !gets)
             || (brought > 0 && nowhere(from))
             || self.is_in_place(from)
             || (gets && (nowhere(recv.data) || self.is_in_place(recv.data)));
@@ -253,8 +223,8 @@ impl<F: Facts> Bench<'_, F> {
             return Err(Refused);
         }
         let elements = |data, count| Elements { data, count, datatype: recv.datatype, shape };
-        ends.brings = Some(elements(from, brought));
-        ends.gets = gets.then(|| elements(recv.data, mine));
-        Ok(())
+        let brings = Some(elements(from, brought));
+        let gets = gets.then(|| elements(recv.data, own));
+        Ok(Ends { root, brings, gets, parts, ..self.ends() })
     }
 }

@@ -3,57 +3,70 @@
 //! A refused call never happened, for any rank: a program may make up for it by a right one. So it is the real MPI's
 //! before it is counted and before a route is taken.
 
-use super::Facts;
-use crate::call::{Call, Collective, Side};
+use super::judge::Bench;
+use super::{Alone, Facts, Refused};
+use crate::call::{Call, Side};
 
-/// Whether the real MPI refuses a call that may be folded, on `rank`, for its buffers.
-#[inline]
-pub fn is_refused(mpi: &impl Facts, call: &Call, rank: usize) -> bool {
-    let Call { send, recv, .. } = call;
-    let ends_apart = [send.data, recv.data]
-        .iter()
-        .any(|data| data.is_null() || *data as usize == mpi.in_place());
-    if ends_apart {
-        return false;
+impl<F: Facts> Bench<'_, F> {
+    /// Refuses a reduction to `root`, or to all, whose two buffers are one, if the real MPI does.
+    ///
+    /// # Errors
+    /// It does.
+    #[inline]
+    pub(super) fn refuse_one_buffer_of_reduction(
+        &self,
+        root: Option<usize>,
+        alone: Alone,
+    ) -> Result<(), Refused> {
+        let Call { send, recv, .. } = self.call;
+        // A rank that gets nothing may have one buffer.
+        let is_one = send.data == recv.data
+            && self.has_two_buffers()
+            && root.is_none_or(|root| root == self.rank);
+        if is_one && self.mpi.refuses_alias(self.call, alone) { Err(Refused) } else { Ok(()) }
     }
-    match call.collective {
-        Collective::Barrier | Collective::Bcast => false,
-        Collective::Gather
-        | Collective::Scatter
-        | Collective::Allgather
-        | Collective::Allgatherv
-        | Collective::Alltoall => is_one_part(mpi, call, rank) && mpi.refuses_aliases(),
-        _ if send.data != recv.data => false,
-        // Its one buffer is that of a rank which gets nothing.
-        Collective::Reduce if usize::try_from(call.root) != Ok(rank) => false,
-        _ => mpi.refuses_alias(call),
-    }
-}
 
-/// Whether what this rank brings is where its own part is to be put, and all else is alike too, as in a
-/// call that should have been in place.
-fn is_one_part(mpi: &impl Facts, call: &Call, rank: usize) -> bool {
-    let Call { send, recv, .. } = call;
-    let alike = recv.counts.is_none()
-        && send.count == recv.count
-        && mpi.are_same(send.datatype, recv.datatype);
-    if !alike {
-        return false;
+    /// Refuses a call that moves data from a buffer to the same one, if the real MPI does.
+    ///
+    /// # Errors
+    /// It does.
+    pub fn refuse_one_buffer(&self) -> Result<(), Refused> {
+        let Call { send, recv, .. } = self.call;
+        self.refuse_if(send.data == recv.data && self.are_alike())
     }
-    let (one, other): (_, &Side) = match call.collective {
-        Collective::Scatter => (recv.data, send),
-        _ => (send.data, recv),
-    };
-    let Some(shape) = mpi.shape(other.datatype) else { return false };
-    let part = (other.count as isize).wrapping_mul(shape.extent);
-    let distance = (one as isize).wrapping_sub(other.data as isize);
-    if call.collective == Collective::Alltoall {
-        return distance == 0;
+
+    /// Refuses a call in which this rank's `part` is where it belongs in the `whole`, and all else is alike too: it should
+    /// have been in place.
+    ///
+    /// # Errors
+    /// The real MPI refuses it.
+    pub fn refuse_own_part(&self, part: &Side, whole: &Side) -> Result<(), Refused> {
+        self.refuse_if(self.are_alike() && self.is_own_part(part, whole))
     }
-    if part == 0 || distance % part != 0 {
-        return false;
+
+    fn refuse_if(&self, is_alias: bool) -> Result<(), Refused> {
+        if is_alias && self.mpi.refuses_aliases() { Err(Refused) } else { Ok(()) }
     }
-    let rooted = matches!(call.collective, Collective::Gather | Collective::Scatter);
-    let here = !rooted || usize::try_from(call.root) == Ok(rank);
-    here && distance / part == rank as isize
+
+    /// Neither end is in place, or nothing.
+    #[inline]
+    fn has_two_buffers(&self) -> bool {
+        let Call { send, recv, .. } = self.call;
+        [send.data, recv.data].iter().all(|data| !data.is_null() && !self.is_in_place(*data))
+    }
+
+    /// Both ends have as many elements of one type.
+    fn are_alike(&self) -> bool {
+        let Call { send, recv, .. } = self.call;
+        self.has_two_buffers()
+            && send.count == recv.count
+            && self.mpi.are_same(send.datatype, recv.datatype)
+    }
+
+    fn is_own_part(&self, part: &Side, whole: &Side) -> bool {
+        let Some(shape) = self.mpi.shape(whole.datatype) else { return false };
+        let bytes = (whole.count as isize).wrapping_mul(shape.extent);
+        let distance = (part.data as isize).wrapping_sub(whole.data as isize);
+        bytes != 0 && distance % bytes == 0 && distance / bytes == self.rank as isize
+    }
 }

@@ -1,34 +1,20 @@
 //! The form in which a call goes through the group, and the group's work for it: pure, and the same on all ranks but
-//! for whose buffers they are. Each collective has a file, and a line in the table.
+//! for whose buffers they are. [Collectives](crate::collectives) are put together of these.
 
-#[cfg(test)]
-mod agreement;
-mod allgather;
-mod allreduce;
-mod alltoall;
-mod barrier;
-mod bcast;
 mod finish;
-mod fitting;
-mod gather;
-mod moving;
-mod reduce;
-mod reduce_scatter;
-mod reducing;
-mod scan;
-mod scatter;
+pub mod fitting;
+pub mod moving;
+pub mod reducing;
 
 use std::ffi::c_void;
 
-use crate::call::{Call, Collective, Elements};
+use crate::call::{Call, Elements};
 use crate::engine::Pattern;
 use crate::gate::eligibility::Keys;
-use crate::gate::{Admitted, Ends, Reason};
-use crate::topology::Place;
+use crate::gate::{Admitted, Ends};
 
 pub use finish::{Deposits, Finish, Piece};
 pub use fitting::{Fit, MOST_IMAGE};
-pub use reduce_scatter::mine;
 pub use reducing::instead_of_shards;
 
 /// A call whose arguments are right.
@@ -77,43 +63,4 @@ pub enum Sink {
     Own(Finish),
     /// To so many bytes of memory of our own, and from there on.
     Staged(usize, Finish),
-}
-
-/// The table: which file has the functions of a collective.
-macro_rules! of_collective {
-    ($collective:expr, $function:ident($($argument:expr),*)) => {
-        match $collective {
-            Collective::Allreduce => allreduce::$function($($argument),*),
-            Collective::Reduce => reduce::$function($($argument),*),
-            Collective::Bcast => bcast::$function($($argument),*),
-            Collective::Barrier => barrier::$function($($argument),*),
-            Collective::Allgather => allgather::$function($($argument),*),
-            Collective::Allgatherv => allgather::each::$function($($argument),*),
-            Collective::Gather => gather::$function($($argument),*),
-            Collective::Scatter => scatter::$function($($argument),*),
-            Collective::Reduce_scatter | Collective::Reduce_scatter_block => {
-                reduce_scatter::$function($($argument),*)
-            }
-            Collective::Scan => scan::$function($($argument),*),
-            Collective::Exscan => scan::without_own::$function($($argument),*),
-            Collective::Alltoall => alltoall::$function($($argument),*),
-        }
-    };
-}
-
-/// Finds the form in which a call goes through the group.
-///
-/// # Errors
-/// It is too much, or nothing: the same on all ranks.
-#[inline]
-pub fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
-    let most = place.most_bytes;
-    let fit = of_collective!(case.call.collective, fit(case, place))?;
-    if fit.bytes() > most { Err(Reason::TooLarge) } else { Ok(fit) }
-}
-
-/// The plan of a call that fits. Panics if `fit` is another call's.
-#[inline]
-pub fn plan(case: Case<'_>, fit: Fit) -> Plan {
-    of_collective!(case.call.collective, plan(case, fit))
 }

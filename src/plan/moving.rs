@@ -8,6 +8,9 @@ use crate::engine::Pattern;
 use crate::gate::Ends;
 use crate::topology::Image;
 
+/// The types that are moved, for people.
+pub const TYPES: &str = "all";
+
 /// A plan that folds nothing.
 pub fn moves(pattern: Pattern, bytes: usize, source: Source, sink: Sink) -> Plan {
     Plan { pattern, op: 0, element: 0, bytes, source, sink }

@@ -1,7 +1,6 @@
 //! The common part of reductions. The kernel folds elements or keys, and processes fold shards. In all other reductions
 //! every rank's part is brought together, as in a gather, and folded afterwards.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::fitting::{Kernel, MOST_IMAGE, all, parts};
@@ -10,8 +9,11 @@ use super::{Case, Deposits, Finish, Fit, Plan, Sink, Source};
 use crate::bindings as b;
 use crate::engine::{Pattern, SHARDS_FROM};
 use crate::gate::eligibility::{By, Keys, Reduction};
-use crate::gate::{Ends, Reason};
+use crate::gate::{Ends, Reason, Share};
 use crate::topology::Place;
+
+/// The types and ops that are folded, for people.
+pub const TYPES: &str = "[all](#types-and-operations); by deposit, of one chunk in all";
 
 /// The fold of a call. Panics if there is none.
 pub fn reduction(case: Case<'_>) -> Reduction {
@@ -115,9 +117,9 @@ pub fn fold(pattern: Pattern, ends: &Ends, bytes: usize, kernel: Kernel, sink: S
     Plan { pattern, op: kernel.op, element: kernel.element, bytes, source, sink }
 }
 
-/// Brings everyone's part together, at the root if there is one and can be; who gets something folds `piece` of the
-/// parts of `ranks`.
-pub fn deposit(case: Case<'_>, fit: Fit, ranks: Range<usize>, piece: Range<usize>) -> Plan {
+/// Brings everyone's part together, at the root if there is one and can be; a rank that gets something folds its
+/// share of the parts.
+pub fn deposit(case: Case<'_>, fit: Fit, share: Share) -> Plan {
     let Case { call, ends, .. } = case;
     let root = ends.root.filter(|_| matches!(fit, Fit::Parts(_)));
     let image = fit.parts();
@@ -129,6 +131,7 @@ pub fn deposit(case: Case<'_>, fit: Fit, ranks: Range<usize>, piece: Range<usize
     let sink = match (ends.gets, root) {
         (Some(gets), _) => {
             let fold = Reduction { bytes, ..reduction(case) };
+            let (ranks, piece) = (0..share.ranks, share.bytes(fold.shape.size));
             let (to, handles) = (gets.data, (call.op, gets.datatype));
             Sink::Staged(all, Finish::Fold(Deposits { image, ranks, piece, to, fold, handles }))
         }

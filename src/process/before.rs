@@ -6,7 +6,7 @@ use std::ffi::CString;
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::Collective;
+use crate::call::COLLECTIVES;
 use crate::mpi::pmpi;
 
 /// Functions that complete requests, or start and free persistent ones.
@@ -51,7 +51,7 @@ pub(super) struct Before {
 impl Before {
     /// All that this rank finds.
     pub(super) fn here() -> Self {
-        let blocking = Collective::ALL.iter().map(|one| format!("MPI_{}", one.name()));
+        let blocking = COLLECTIVES.iter().map(|one| format!("MPI_{}", one.name()));
         let completing = COMPLETING.iter().map(|name| (*name).to_owned());
         Self { collectives: taken(blocking), completing: taken(completing) }
     }
@@ -90,7 +90,7 @@ impl Before {
                 "{by} takes {function}{more} before foldback, so {so}. Put libfoldback.so first in LD_PRELOAD"
             ))
         };
-        let all = self.collectives.len() == Collective::ALL.len();
+        let all = self.collectives.len() == COLLECTIVES.len();
         let so = if all { "nothing is folded" } else { "those calls are not folded" };
         let waits = "non-blocking and persistent collectives are left to MPI";
         line(&self.collectives, so).into_iter().chain(line(&self.completing, waits)).collect()

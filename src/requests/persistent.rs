@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Open, Requests, Tag};
 use crate::call::{Call, Message, Side};
+use crate::collectives::judge;
 use crate::comm::{Communicator, GroupSlot};
-use crate::gate::{Admitted, Ends, judge};
+use crate::gate::{Admitted, Ends};
 use crate::leaf::quantize::Lender;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;

@@ -15,7 +15,6 @@ use crate::config::Quantize;
 use crate::engine::{Job, Pattern, Script, Step, Ways};
 use crate::gate::Ends;
 use crate::leaf::quantize::{Lender, Lent, Quantizer, Rounding, Width, is_alike, witness_of};
-use crate::plan::mine;
 use crate::wire::Mismatch;
 
 /// Bytes of integers that are summed at a time: they are in a cache still when they are made numbers again. Fewer make
@@ -115,13 +114,8 @@ impl Numbers {
             return None;
         }
         let count = bytes / size;
-        let gets = ends.gets.map(|gets| match request.collective {
-            Collective::Reduce_scatter | Collective::Reduce_scatter_block => {
-                let own = mine(ends, brings.shape.size);
-                (gets.data, own.start / size..own.end / size)
-            }
-            _ => (gets.data, 0..count),
-        });
+        let own = request.collective.share(ends).bytes(brings.shape.size);
+        let gets = ends.gets.map(|gets| (gets.data, own.start / size..own.end / size));
         let (element, rank, brings) = (request.element, ends.rank, brings.data.cast_const());
         let quantize = *quantize;
         let numbers = Self { element, quantize, quantizer, rank, brings, gets, size, width, count };

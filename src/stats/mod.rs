@@ -94,15 +94,15 @@ impl Job {
 mod tests {
     use super::*;
     use crate::bindings::fb_counters;
-    use crate::call::{Collective, Form, Message};
+    use crate::call::{COLLECTIVES, Form, Message};
     use crate::gate::Reason;
 
     #[test]
     fn a_job_adds_up_over_ranks_and_hosts() {
         let calls = Calls::default();
         let message = |bytes| Message { datatype: 0, op: 0, bytes };
-        calls.count(Form::Blocking, Collective::Bcast, Way::Folded, message(8));
-        calls.count(Form::Blocking, Collective::Bcast, Way::Left(Reason::TooLarge), message(80));
+        calls.count(Form::Blocking, COLLECTIVES[0], Way::Folded, message(8));
+        calls.count(Form::Blocking, COLLECTIVES[0], Way::Left(Reason::TooLarge), message(80));
         let host = HostLine {
             host: "h0".into(),
             interface: "eth0".into(),
@@ -115,7 +115,7 @@ mod tests {
         let report = RankReport { calls: calls.lines(), host: Some(host), ..Default::default() };
         let job = serde_json::to_value(Job::new("Some MPI", 2, &[report.clone(), report])).unwrap();
         assert_eq!(job["ranks"], 2);
-        assert_eq!(job["collectives"][0]["collective"], "Bcast");
+        assert_eq!(job["collectives"][0]["collective"], COLLECTIVES[0].name());
         assert_eq!(job["collectives"][0]["route"], "fold");
         assert_eq!(job["collectives"][0]["calls"], 2);
         assert_eq!(job["collectives"][0]["form"], "Blocking");

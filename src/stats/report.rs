@@ -210,11 +210,11 @@ fn table(rows: &[Vec<String>], right: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::{Collective, Form};
+    use crate::call::{COLLECTIVES, Form};
 
     fn line(reason: Option<&str>, form: Form, up_to_bytes: u64, calls: u64) -> CallLine {
         CallLine {
-            collective: Collective::Allreduce,
+            collective: COLLECTIVES[0],
             form,
             route: if reason.is_none() { Route::Fold } else { Route::Mpi },
             reason: reason.map(str::to_owned),

@@ -5,14 +5,15 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use super::{Case, Fit, Source, fit, plan};
+use super::{admit, fit, judge, plan};
 use crate::bindings as b;
-use crate::call::{Call, Collective, Counts, Form, Message, Side};
+use crate::call::{COLLECTIVES, Call, Collective, Counts, Form, Message, Side};
 use crate::config::{Config, Policy, Sum};
 use crate::engine::Pattern;
-use crate::gate::{Admitted, Ends, Facts, Left, Reason, admit, judge};
+use crate::gate::{Admitted, Alone, Ends, Facts, Left, Reason};
 use crate::mpi::pmpi::Handle;
 use crate::mpi::types::{Class, Op, Shape, TypeInfo};
+use crate::plan::{Case, Fit, Source};
 use crate::topology::{Layout, Place};
 
 const IN_PLACE: usize = 0x1_0000;
@@ -89,7 +90,7 @@ impl Facts for Model {
         true
     }
 
-    fn refuses_alias(&self, _: &Call) -> bool {
+    fn refuses_alias(&self, _: &Call, _: Alone) -> bool {
         true
     }
 }
@@ -428,7 +429,7 @@ fn calls() -> impl Iterator<Item = (Collective, Handle, Handle, i64)> {
             counts.into_iter().map(move |count| (collective, datatype, op, count))
         })
     };
-    Collective::ALL.iter().flat_map(move |collective| of(*collective))
+    COLLECTIVES.iter().flat_map(move |collective| of(*collective))
 }
 
 /// Returns the number of checked calls, and the number of refused ones.
@@ -482,7 +483,7 @@ fn one_wrong_rank_parts_no_others() {
 #[test]
 fn every_collective_is_folded_or_left_by_all() {
     let config = Config::default();
-    for &collective in Collective::ALL {
+    for &collective in COLLECTIVES {
         let call = right(collective, INT, SUM, 8, 3);
         let layout = &layouts(3)[0];
         let mut place = Place::new(layout.clone(), 1, 1408, true).expect("a rank");

@@ -1,0 +1,55 @@
+//! MPI_Alltoall: a deposit of everything; each takes its column.
+
+use std::sync::Arc;
+
+use super::descriptor::{Amount, At, Descriptor, Meets, Trials};
+use crate::call::Call;
+use crate::engine::Pattern;
+use crate::gate::admit::Candidate;
+use crate::gate::judge::{Bench, Parts};
+use crate::gate::{Admitted, Ends, Facts, Left, Reason, Refused};
+use crate::plan::{Case, Fit, Plan, fitting, moving};
+use crate::topology::Place;
+
+pub struct Alltoall;
+
+impl Descriptor for Alltoall {
+    const HOW: &'static str = "deposit of everything; each rank takes its column";
+    const TYPES: &'static str = moving::TYPES;
+    const AMOUNT: Amount = Amount::PartOfEach;
+    const TRIALS: Option<Trials> = Some(Trials::Deposit);
+    const SIGNIFICANT: (At, At) = (At::Everywhere, At::Everywhere);
+    const MEETS: Meets = Meets::WithData;
+
+    fn admit(
+        candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,
+    ) -> Result<Admitted, Left> {
+        candidate.moved(&candidate.call.recv)
+    }
+
+    fn judge(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {
+        let Call { send, recv, .. } = bench.call;
+        bench.refuse_one_buffer()?;
+        let gets = bench.elements(recv, 0, recv.count)?;
+        let side = if bench.is_in_place(send.data) { recv } else { send };
+        let brings = bench.elements(side, 0, bench.of_all(side.count))?;
+        let parts = Parts::Even(gets.count);
+        Ok(Ends { parts, gets: Some(gets), brings: Some(brings), ..bench.ends() })
+    }
+
+    fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
+        let Case { admitted, ends, .. } = case;
+        let row = fitting::all(admitted.bytes, ends.ranks, admitted.most)?;
+        fitting::parts(place.even_image(row), admitted.most)
+    }
+
+    fn plan(case: Case<'_>, fit: Fit) -> Plan {
+        let Case { admitted, ends, .. } = case;
+        let image = fit.parts();
+        let column = |rank: usize| {
+            let start = image.part(rank).start + ends.rank * admitted.bytes;
+            start..start + admitted.bytes
+        };
+        moving::gather(Pattern::GatherToAll(Arc::clone(&image)), ends, &image, column)
+    }
+}

@@ -1,0 +1,112 @@
+//! The contract of a collective's file.
+
+use crate::gate::admit::Candidate;
+use crate::gate::judge::Bench;
+use crate::gate::{Admitted, Ends, Facts, Left, Reason, Refused, Share};
+use crate::plan::{Case, Fit, Plan};
+use crate::topology::Place;
+
+/// All that foldback has to know of a collective. Calls to it are direct: `of_collective!` finds the file.
+pub trait Descriptor {
+    /// The work of the group for it, for people (docs/using/coverage.md).
+    const HOW: &'static str;
+    /// The types and ops that it is folded for, for people.
+    const TYPES: &'static str;
+    /// The unit of [`Admitted::bytes`].
+    const AMOUNT: Amount;
+    /// The ways that are compared; `None`: the limits alone choose.
+    const TRIALS: Option<Trials>;
+    /// Where the datatypes of both sides mean something: send, and receive.
+    const SIGNIFICANT: (At, At);
+    /// The calls that no rank can complete before all have begun them.
+    const MEETS: Meets = Meets::Never;
+    /// The properties of its sums, if it is a reduction.
+    const SUMS: Option<Sums> = None;
+
+    /// Looks at a call without its group.
+    ///
+    /// # Errors
+    /// It is the real MPI's.
+    fn admit(
+        candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,
+    ) -> Result<Admitted, Left>;
+
+    /// Judges the arguments of this rank.
+    ///
+    /// # Errors
+    /// They are wrong.
+    fn judge(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused>;
+
+    /// Finds the form in which a call goes through the group.
+    ///
+    /// # Errors
+    /// It is too much, or nothing: the same on all ranks.
+    fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason>;
+
+    /// The plan of a call that fits. Panics if `fit` is another call's.
+    fn plan(case: Case<'_>, fit: Fit) -> Plan;
+
+    /// The share of a reduction that this rank gets.
+    fn share(ends: &Ends) -> Share {
+        Share { elements: 0..ends.brings.map_or(0, |brings| brings.count), ranks: ends.ranks }
+    }
+}
+
+/// The unit of [`Admitted::bytes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    Nothing,
+    /// The whole message.
+    Whole,
+    /// A part, of which there is one for each rank.
+    Part,
+    /// A part, of which each rank has one for each rank.
+    PartOfEach,
+}
+
+/// The ways that are compared with the real MPI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trials {
+    /// A star alone.
+    Star,
+    /// Those of a fold to all: a star, direct frames, shards.
+    FoldToAll,
+    /// Those of a deposit at all: a star, direct frames.
+    Deposit,
+    /// Those of a fan-out: a star, shards.
+    FanOut,
+}
+
+impl Trials {
+    /// Whether long messages may go by shards.
+    pub fn has_shards(self) -> bool {
+        matches!(self, Self::FoldToAll | Self::FanOut)
+    }
+}
+
+/// The ranks on which an argument means something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    Nowhere,
+    Root,
+    Everywhere,
+}
+
+/// The calls that no rank can complete before all have begun them: each gets something that each brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meets {
+    /// None: some ranks may bring nothing, or get nothing.
+    Never,
+    /// Those that have some data.
+    WithData,
+    Always,
+}
+
+/// The properties of a reduction's sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sums {
+    /// They may be quantized.
+    pub may_be_quantized: bool,
+    /// The sum of a piece of the data is a piece of the sum.
+    pub can_be_cut: bool,
+}

@@ -1,0 +1,59 @@
+//! MPI_Gather: a deposit at the root, of one chunk in all.
+
+use std::sync::Arc;
+
+use super::descriptor::{Amount, At, Descriptor, Trials};
+use crate::call::Call;
+use crate::engine::Pattern;
+use crate::gate::admit::Candidate;
+use crate::gate::judge::{Bench, Parts};
+use crate::gate::{Admitted, Ends, Facts, Left, Reason, Refused};
+use crate::plan::{Case, Fit, Plan, fitting, moving};
+use crate::topology::Place;
+
+pub struct Gather;
+
+impl Descriptor for Gather {
+    const HOW: &'static str = "deposit at the root, of one chunk in all";
+    const TYPES: &'static str = moving::TYPES;
+    const AMOUNT: Amount = Amount::Part;
+    const TRIALS: Option<Trials> = Some(Trials::Star);
+    const SIGNIFICANT: (At, At) = (At::Everywhere, At::Root);
+
+    fn admit(
+        candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,
+    ) -> Result<Admitted, Left> {
+        let Call { send, recv, .. } = candidate.call;
+        // The receiver's side is significant at the root alone; the sender's not there, if it is in place.
+        candidate.moved_or_at_root(send, recv)
+    }
+
+    fn judge(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {
+        let (root, Call { send, recv, .. }) = (bench.root()?, bench.call);
+        let mut ends = Ends { root: Some(root), ..bench.ends() };
+        if root == bench.rank {
+            bench.refuse_own_part(send, recv)?;
+            let gets = bench.elements(recv, 0, recv.count)?;
+            ends.parts = Parts::Even(gets.count);
+            ends.gets = Some(gets);
+        }
+        ends.brings = Some(if root == bench.rank && bench.is_in_place(send.data) {
+            let (at, _) = ends.parts.of(bench.rank);
+            bench.elements(recv, at, recv.count)?
+        } else {
+            bench.elements(send, 0, send.count)?
+        });
+        Ok(ends)
+    }
+
+    fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
+        let most = case.admitted.most.min(place.chunk_bytes.into());
+        fitting::parts(place.even_image(case.admitted.bytes), most)
+    }
+
+    fn plan(case: Case<'_>, fit: Fit) -> Plan {
+        let image = fit.parts();
+        let pattern = Pattern::GatherToRoot(case.ends.root.unwrap_or(0), Arc::clone(&image));
+        moving::gather(pattern, case.ends, &image, |rank| image.part(rank))
+    }
+}
