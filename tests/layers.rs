@@ -1,8 +1,10 @@
 //! Uses between the modules of the crate go down only, in the order of the table in docs/contributing/architecture.md.
+//! Collectives are named in their own files only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use foldback::call::COLLECTIVES;
 use proc_macro2::{TokenStream, TokenTree};
 
 /// A module and what it uses, with a file that does.
@@ -119,6 +121,50 @@ fn modules_use_only_what_stands_below_them() {
         "docs/contributing/architecture.md, \"Modules\":\n{}",
         wrong.join("\n")
     );
+}
+
+/// Collectives that are named: `Collective::Bcast`.
+fn collectives(tokens: TokenStream, found: &mut BTreeSet<String>) {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    let word = |at: usize| tokens.get(at).map(ToString::to_string).unwrap_or_default();
+    for (at, token) in tokens.iter().enumerate() {
+        if let TokenTree::Group(group) = token {
+            collectives(group.stream(), found);
+        }
+        let name = word(at + 3);
+        if word(at) == "Collective" && COLLECTIVES.iter().any(|one| one.name() == name) {
+            found.insert(name);
+        }
+    }
+}
+
+#[test]
+fn collectives_are_named_in_their_own_files_only() {
+    let mut files = Vec::new();
+    sources(&root().join("src"), &mut files);
+    let mut wrong = Vec::new();
+    for file in files {
+        let inside = file.strip_prefix(root().join("src")).expect("a source").to_owned();
+        let mut found = BTreeSet::new();
+        let text = std::fs::read_to_string(&file).expect("a source");
+        collectives(text.parse().expect("Rust"), &mut found);
+        if inside.starts_with("dispatch") {
+            // The integers of quantized sums are measured as those of an Allreduce.
+            found.remove("Allreduce");
+        }
+        if !inside.starts_with("collectives") && !found.is_empty() {
+            wrong.push(format!("src/{}: {found:?}", inside.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "docs/decisions/50-one-file-a-collective.md:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn named_collectives_are_seen() {
+    let text = "fn f(of: Collective) -> bool { matches!(of, Collective::Bcast | Collective::ALL) }";
+    let mut found = BTreeSet::new();
+    collectives(text.parse().expect("Rust"), &mut found);
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), ["Bcast"]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub trait Descriptor {
     const AMOUNT: Amount;
     /// The ways that are compared; `None`: the limits alone choose.
     const TRIALS: Option<Trials>;
-    /// Where the datatypes of both sides mean something: send, and receive.
+    /// The ranks on which the datatypes mean something: of the sending side, and of the receiving one.
     const SIGNIFICANT: (At, At);
     /// The calls that no rank can complete before all have begun them.
     const MEETS: Meets = Meets::Never;
@@ -69,11 +69,11 @@ pub enum Amount {
 pub enum Trials {
     /// A star alone.
     Star,
-    /// Those of a fold to all: a star, direct frames, shards.
+    /// A star, direct frames and shards, as for a fold to all.
     FoldToAll,
-    /// Those of a deposit at all: a star, direct frames.
+    /// A star and direct frames, as for a deposit at all ranks.
     Deposit,
-    /// Those of a fan-out: a star, shards.
+    /// A star and shards, as for a fan-out.
     FanOut,
 }
 
@@ -95,10 +95,11 @@ pub enum At {
 /// The calls that no rank can complete before all have begun them: each gets something that each brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meets {
-    /// None: some ranks may bring nothing, or get nothing.
+    /// No call: some ranks may bring nothing, or get nothing.
     Never,
-    /// Those that have some data.
+    /// Calls with some data.
     WithData,
+    /// All calls.
     Always,
 }
 

@@ -52,7 +52,7 @@ pub struct Ends {
 /// The share of a reduction that a rank gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Its elements, among those that each rank brings.
+    /// Its elements, among the elements that each rank brings.
     pub elements: Range<usize>,
     /// The number of ranks, from the first one on, whose contributions are folded.
     pub ranks: usize,
