@@ -67,7 +67,7 @@ pub const SETTINGS: &[Setting] = &[
         parse: Some(|config, text| { config.profile = Some(text.into()); config.shared.profile = true; Some(()) }) },
     Setting { name: "FOLDBACK_MAX_BYTES", reader: AllRanks,
         form: "a number of bytes, or a list such as allreduce=65536,reduce=65536,bcast=32768",
-        default: "see `MAX_BYTES` in [`src/config/mod.rs`](../../src/config/mod.rs)",
+        default: "see the table in [`src/call/collective.rs`](../../src/call/collective.rs)",
         meaning: "largest message that is folded, in bytes, counted as [coverage](coverage.md) says; or a list for some collectives: `allreduce=65536,bcast=8192`. For collectives with a measured way the defaults only choose the first way; a given limit holds for all",
         parse: Some(|config, text| {
             config.shared.max_bytes = max_bytes(text)?;
