@@ -6,9 +6,10 @@ use std::time::Instant;
 
 use super::buffers::Buffers;
 use super::cells::Memory;
+use super::patience::Turn;
 use super::stripe::Stripe;
 use super::{
-    Algorithm, Fabric, Kind, Mismatch, Part, Transfer, Turn, Wire, chunks_in_flight, most_frames,
+    Algorithm, Fabric, Kind, Mismatch, Part, Transfer, Wire, chunks_in_flight, most_frames,
 };
 use crate::bindings as b;
 
@@ -142,14 +143,12 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         }
         let moved = started || harvested;
         if moved || (self.flights.awaited.is_empty() && self.is_started()) {
-            self.made_progress();
+            self.patience.reset();
         } else if let Some(turn) = self.out_of_patience(now()) {
             // Chunks that come out of order are progress, too.
             let come = self.come();
-            if come > self.seen {
+            if self.patience.has_more(come) {
                 self.fabric.moved();
-                self.made_progress();
-                self.seen = come;
             } else {
                 self.ask_for_missing(turn);
             }

@@ -20,6 +20,7 @@ pub mod cells;
 mod flight;
 mod mismatch;
 pub mod native;
+mod patience;
 mod seal;
 mod shards;
 pub mod socket;
@@ -32,8 +33,8 @@ pub use mismatch::Mismatch;
 pub use transfer::{Kind, Part, Transfer};
 
 use flight::Flights;
+use patience::{Frames, Patience, Turn};
 
-use std::mem;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -130,25 +131,6 @@ pub struct Identity {
     pub multicast: bool,
 }
 
-/// How long to wait before asking another host for a missing chunk, at first and at most. Half way through it the
-/// aggregator of a fold asks for what it misses: all wait for that, and would ask for it.
-const PATIENCE: Duration = Duration::from_millis(2);
-/// At first, if round trips are known to be long; and at most so long. A round trip that was measured on a busy host
-/// may be far too long.
-const PATIENCE_AFAR: Duration = Duration::from_millis(32);
-const PATIENCE_MAX: Duration = Duration::from_millis(128);
-/// This many repeated frames, and half of the frames asked for, show that this member asked too early. They were
-/// not lost, but in the queue of a slow link. Fewer may be the network's doing.
-const TOO_EARLY: u64 = 4;
-/// The members that ask for a fold that does not come.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
-    /// The aggregator, if its process is not away.
-    Aggregator,
-    /// All others; and everybody for all else.
-    Others,
-}
-
 /// Most chunks under way at once. More would only fill the receivers' queues, where the
 /// surplus is dropped.
 const MOST_IN_FLIGHT: u64 = 64;
@@ -191,17 +173,7 @@ pub struct Wire<M, F, B> {
     cleared: u64,
     /// This host has released every chunk up to here, a pending sync apart.
     done: u64,
-    patience: Duration,
-    /// The first patience: the longer, the more often it was too short; and its least value.
-    calm: Duration,
-    least: Duration,
-    /// Numbers at the last judgement: frames asked for, come again, and come both ways.
-    judged: [u64; 3],
-    ask_at: Option<Instant>,
-    /// The side whose turn it is to ask then.
-    turn: Turn,
-    /// The number of awaited chunks that had come at the last look.
-    seen: usize,
+    patience: Patience,
     /// Broadcasts that have been posted, and not sent.
     outbox: Vec<b::fb_frame>,
     /// The last sync of all, once [`Wire::farewell`] has started it.
@@ -233,13 +205,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             open_sync: None,
             cleared: 0,
             done: 0,
-            patience: PATIENCE,
-            calm: PATIENCE,
-            least: PATIENCE,
-            judged: [0; 3],
-            ask_at: None,
-            turn: Turn::Aggregator,
-            seen: 0,
+            patience: Patience::default(),
             outbox: Vec::new(),
             parting: None,
             asked: 0,
@@ -256,9 +222,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     /// A collective of one chunk has been seen to take `round_trip`: nothing is asked for in less than twice that, by
     /// an aggregator in less than that.
     pub fn expect(&mut self, round_trip: Duration) {
-        self.least = (2 * round_trip).clamp(PATIENCE, PATIENCE_AFAR);
-        self.calm = self.least;
-        self.made_progress();
+        self.patience.expect(round_trip);
     }
 
     /// Numbers of the sequence that have been given out.
@@ -313,7 +277,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         }
         if moved {
             self.fabric.moved();
-            self.made_progress();
+            self.patience.reset();
         } else if let Some(turn) = self.out_of_patience(now()) {
             self.ask_for_sync(turn);
         }
@@ -436,69 +400,19 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         }
     }
 
-    fn made_progress(&mut self) {
-        self.patience = self.calm;
-        self.ask_at = None;
-        self.turn = Turn::Aggregator;
-        self.seen = 0;
-    }
-
     /// Whether it is time to ask for what is missing, and whose turn it is.
     fn out_of_patience(&mut self, now: Instant) -> Option<Turn> {
-        let turn = match self.ask_at {
-            None => None,
-            Some(at) if now < at => return None,
-            Some(_) => Some(self.turn),
+        let Self { patience, fabric, cells, asked, .. } = self;
+        let frames = || Frames {
+            asked_for: *asked,
+            came_again: cells.repeated(),
+            came_both_ways: fabric.came_twice(),
         };
-        if turn.is_some() && self.is_too_early() {
-            self.ask_at = Some(now + self.patience / 2);
-            return None;
+        let turn = patience.ends(now, frames, || fabric.is_queued());
+        if turn == Some(Turn::Others) {
+            fabric.in_vain();
         }
-        self.turn = match turn {
-            Some(Turn::Aggregator) => Turn::Others,
-            Some(Turn::Others) => {
-                self.fabric.in_vain();
-                self.patience = (self.patience * 2).min(PATIENCE_MAX);
-                Turn::Aggregator
-            }
-            None => self.turn,
-        };
-        self.ask_at = Some(now + self.patience / 2);
         turn
-    }
-
-    /// Whether to wait longer before asking, since the way is slow: its own frames are still on this host, or the
-    /// frames that it last asked for have come twice. Not for ever: the way may have come to an end.
-    fn is_too_early(&mut self) -> bool {
-        if self.was_too_early() {
-            self.patience = self.patience.max(self.calm);
-            return true;
-        }
-        let waits = self.patience < PATIENCE_MAX && self.fabric.is_queued();
-        if waits {
-            self.patience = (self.patience * 2).min(PATIENCE_MAX);
-        }
-        waits
-    }
-
-    /// Whether the frames that it last asked for have come twice. If so, patience becomes longer, else shorter.
-    fn was_too_early(&mut self) -> bool {
-        let now = [self.asked, self.cells.repeated(), self.fabric.came_twice()];
-        let before = mem::replace(&mut self.judged, now);
-        let [asked, repeated, both_ways] = [0, 1, 2].map(|which| now[which] - before[which]);
-        // Frames that come both ways come twice without having been asked for.
-        let repeated = repeated.saturating_sub(both_ways);
-        if repeated < TOO_EARLY || 2 * repeated < asked {
-            if asked > 0 {
-                self.calm = (self.calm / 2).max(self.least);
-            }
-            return false;
-        }
-        let may_be_longer = self.calm < PATIENCE_MAX;
-        if may_be_longer {
-            self.calm *= 2;
-        }
-        may_be_longer
     }
 
     /// Whether it is this host's turn to ask for a fold, whose frames are like this one.
