@@ -72,9 +72,10 @@ impl<M: Memory, D: Datagrams> Deputy<M, D> {
 
     /// A HELLO has come, in a datagram with nothing behind it. Whether the member that it names sent it.
     pub fn admits_hello(&self, hello: &b::fb_frame, payload: &[u8]) -> bool {
-        let is_theirs = self.group.seal().holds(hello, payload);
+        let seal = &self.group.identity().seal;
+        let is_theirs = seal.holds(hello, payload);
         if !is_theirs {
-            *self.group.seal().counter(&mut self.lock()) += 1;
+            *seal.counter(&mut self.lock()) += 1;
         }
         is_theirs && payload.is_empty()
     }
@@ -87,7 +88,7 @@ impl<M: Memory, D: Datagrams> Deputy<M, D> {
                 self.enter(frame, payload);
                 self.fan_out(frame, payload);
             }
-            b::FB_KIND_CONTRIBUTION if frame.target == self.group.me() => {
+            b::FB_KIND_CONTRIBUTION if frame.target == self.group.identity().me => {
                 self.enter(frame, payload);
             }
             b::FB_KIND_BROADCAST => self.fan_out(frame, payload),
@@ -99,13 +100,15 @@ impl<M: Memory, D: Datagrams> Deputy<M, D> {
         let mut counters = self.lock();
         let reply = native::enter(&self.memory, &self.group, &mut counters, frame, payload, true);
         drop(counters);
-        for member in (0..self.group.members()).filter(|member| reply.mask() >> member & 1 == 1) {
+        for member in
+            self.group.identity().others().filter(|member| reply.mask() >> member & 1 == 1)
+        {
             self.send(member, reply.frame(), reply.payload());
         }
     }
 
     fn fan_out(&self, frame: &b::fb_frame, payload: &[u8]) {
-        for member in (0..self.group.members()).filter(|member| *member != self.group.me()) {
+        for member in self.group.identity().others() {
             self.send(member, frame, payload);
         }
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::deputy::Datagrams;
 use super::{Contact, FRAME, Keeper};
 use crate::bindings as b;
-use crate::wire::{Identity, Seal};
+use crate::wire::Identity;
 
 /// A keeper that has answered is not asked again for so long.
 const FRESH: Duration = Duration::from_secs(2);
@@ -28,9 +28,7 @@ const ANSWERS: u64 = 2;
 /// The way to the other members' keepers.
 pub struct Peers {
     keeper: Arc<Keeper>,
-    token: u64,
-    seal: Seal,
-    me: u8,
+    identity: Identity,
     /// By member; none for ourselves, and where there is no keeper.
     peers: Vec<Option<Peer>>,
     begin: Instant,
@@ -62,8 +60,8 @@ impl Peers {
             silent: AtomicBool::default(),
         };
         let peers = peers.into_iter().map(|contact| contact.map(peer)).collect();
-        let (token, seal, me) = (identity.token, identity.seal.clone(), identity.me);
-        Self { keeper: Arc::clone(keeper), token, seal, me, peers, begin: Instant::now() }
+        let (keeper, identity) = (Arc::clone(keeper), identity.clone());
+        Self { keeper, identity, peers, begin: Instant::now() }
     }
 
     fn now(&self) -> u64 {
@@ -75,16 +73,9 @@ impl Peers {
     }
 
     fn say(&self, to: SocketAddrV4, what: u64) {
-        let hello = b::fb_frame {
-            magic: b::FB_WIRE_MAGIC,
-            version: b::FB_WIRE_VERSION as u8,
-            kind: b::FB_KIND_HELLO as u8,
-            token: self.token,
-            seq: what,
-            source: self.me,
-            ..Default::default()
-        };
-        let _ = self.keeper.socket.send_to(bytes_of(&self.seal.sealed(hello, &[])), to);
+        let hello = b::fb_frame { seq: what, ..self.identity.frame(b::FB_KIND_HELLO) };
+        let sealed = self.identity.seal.sealed(hello, &[]);
+        let _ = self.keeper.socket.send_to(bytes_of(&sealed), to);
     }
 
     fn ask(&self, peer: &Peer, now: u64) {

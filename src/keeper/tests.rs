@@ -66,8 +66,8 @@ fn identity(members: u8, me: u8) -> Identity {
 
 /// A frame of the test's group.
 fn frame(kind: b::fb_kind, rest: fb_frame) -> fb_frame {
-    let (magic, version) = (b::FB_WIRE_MAGIC, b::FB_WIRE_VERSION as u8);
-    seal().sealed(fb_frame { magic, version, kind: kind as u8, token: TOKEN, ..rest }, &[])
+    let fb_frame { magic, version, kind, token, .. } = identity(2, 0).frame(kind);
+    seal().sealed(fb_frame { magic, version, kind, token, ..rest }, &[])
 }
 
 /// Its bytes.
@@ -396,11 +396,8 @@ fn frames_take_both_ways_while_the_programs_are_in_doubt() {
 
     in_vain(&mut ways, 3);
     let word = |seq| {
-        let kind = b::FB_KIND_BROADCAST as u8;
-        let (magic, version) = (b::FB_WIRE_MAGIC, b::FB_WIRE_VERSION as u8);
-        let frame =
-            fb_frame { magic, version, kind, token: TOKEN, seq, source: 1, target: 1, ..pull };
-        deputy.take_in(&seal().sealed(frame, &[]), &[]);
+        let said = fb_frame { seq, source: 1, target: 1, ..pull };
+        deputy.take_in(&frame(b::FB_KIND_BROADCAST, said), &[]);
     };
     for seq in 1..=20 {
         word(seq);

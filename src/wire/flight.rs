@@ -319,7 +319,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
 
     /// Sends broadcasts from their cells.
     pub(super) fn fan_out(&mut self, frames: &[b::fb_frame]) {
-        let other = self.other();
+        let other = self.identity.any_other();
         for frames in frames.chunks(most_frames(self.identity.chunk_bytes)) {
             let posted = |frame: &b::fb_frame| {
                 let payload = self.cells.posted(frame);

@@ -18,6 +18,7 @@
 mod buffers;
 pub mod cells;
 mod flight;
+mod identity;
 mod mismatch;
 pub mod native;
 mod patience;
@@ -29,6 +30,7 @@ mod transfer;
 
 pub use buffers::Buffers;
 pub use flight::Over;
+pub use identity::Identity;
 pub use mismatch::Mismatch;
 pub use transfer::{Kind, Part, Transfer};
 
@@ -112,23 +114,6 @@ impl Algorithm {
     pub fn best(members: usize) -> Self {
         if members == 2 { Self::Direct } else { Self::Star }
     }
-}
-
-/// A host's place in a group.
-#[derive(Clone, Debug)]
-pub struct Identity {
-    /// The group's random token.
-    pub token: u64,
-    /// Seals the group's frames.
-    pub seal: Seal,
-    /// Number of members, 2 to `FB_MAX_MEMBERS`.
-    pub members: u8,
-    /// Index of this host among the members.
-    pub me: u8,
-    /// Most payload of a frame, a multiple of 8.
-    pub chunk_bytes: u16,
-    /// The members have an address in common, though perhaps not all hear it.
-    pub multicast: bool,
 }
 
 /// Most chunks under way at once. More would only fill the receivers' queues, where the
@@ -237,27 +222,26 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         if self.identity.multicast {
             // Before the others, so that it has mostly come where those have.
             let flags = b::FB_FLAG_DIRECT as u8;
-            self.fabric.send(self.other(), &self.sealed(b::fb_frame { flags, ..hello }, &[]), &[]);
+            self.fabric.send(
+                self.identity.any_other(),
+                &self.identity.seal.sealed(b::fb_frame { flags, ..hello }, &[]),
+                &[],
+            );
         }
-        for member in 0..self.identity.members {
-            if member != self.identity.me {
-                self.fabric.send(member, &self.sealed(hello, &[]), &[]);
-            }
+        let hello = self.identity.seal.sealed(hello, &[]);
+        for member in self.identity.others() {
+            self.fabric.send(member, &hello, &[]);
         }
     }
 
     /// Whether every other member's frame to all has arrived.
     pub fn overheard_all(&self) -> bool {
-        self.cells.overheard() | 1 << self.identity.me == self.everyone()
-    }
-
-    fn everyone(&self) -> u64 {
-        u64::MAX >> (64 - u32::from(self.identity.members))
+        self.identity.is_all_others(self.cells.overheard())
     }
 
     /// Whether every other member's HELLO has arrived.
     pub fn heard_all(&self) -> bool {
-        self.cells.heard() | 1 << self.identity.me == self.everyone()
+        self.identity.is_all_others(self.cells.heard())
     }
 
     /// Takes leave of the group: one more sync, by which all members learn that all have released
@@ -285,19 +269,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     }
 
     fn frame(&self, kind: b::fb_kind) -> b::fb_frame {
-        b::fb_frame {
-            magic: b::FB_WIRE_MAGIC,
-            version: b::FB_WIRE_VERSION as u8,
-            kind: kind as u8,
-            token: self.identity.token,
-            consumed: self.consumed(),
-            source: self.identity.me,
-            ..Default::default()
-        }
-    }
-
-    fn sealed(&self, frame: b::fb_frame, payload: &[u8]) -> b::fb_frame {
-        self.identity.seal.sealed(frame, payload)
+        b::fb_frame { consumed: self.consumed(), ..self.identity.frame(kind) }
     }
 
     /// This host has released every chunk up to here.
@@ -323,11 +295,6 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         (index % usize::from(self.identity.members)) as u8
     }
 
-    /// Any member but us, to address frames to that our own egress program takes.
-    fn other(&self) -> u8 {
-        (self.identity.me + 1) % self.identity.members
-    }
-
     /// Whether the cells of the next `numbers` chunks are free everywhere, and rule S of docs/contributing/protocol.md
     /// lets them start. While a sync is open this member says of itself what was true before the sync. That must not be
     /// too old to move the window on.
@@ -350,7 +317,11 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         if u32::from(frame.flags) == b::FB_FLAG_RING {
             self.add_to_ring(frame, payload);
         } else if frame.target == self.identity.me || u32::from(frame.flags) == b::FB_FLAG_DIRECT {
-            self.fabric.send(self.other(), &self.sealed(frame, payload), payload);
+            self.fabric.send(
+                self.identity.any_other(),
+                &self.identity.seal.sealed(frame, payload),
+                payload,
+            );
         } else {
             let posted = self.cells.post_contribution(&frame, payload);
             let sealed = self.identity.seal.sealed(frame, posted);
@@ -365,7 +336,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         let (memory, group) = (self.cells.memory(), &self.group);
         let reply = native::enter(memory, group, &mut counters, &frame, payload, true);
         if reply.mask() != 0 {
-            self.fabric.send(self.other(), reply.frame(), reply.payload());
+            self.fabric.send(self.identity.any_other(), reply.frame(), reply.payload());
         }
     }
 
@@ -436,7 +407,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         self.asked += 1;
         let flags = if self.cells.is_deaf() { flags | b::FB_FLAG_DEAF as u8 } else { flags };
         let frame = b::fb_frame { seq, target, flags, ..self.frame(b::FB_KIND_PULL) };
-        self.fabric.send(member, &self.sealed(frame, &[]), &[]);
+        self.fabric.send(member, &self.identity.seal.sealed(frame, &[]), &[]);
     }
 
     /// Asks for what is missing of a fold that this host waits for: its aggregator, or else the members
@@ -456,8 +427,8 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         if direct || arrived >> me & 1 == 0 {
             self.contribute(*frame, payload);
         }
-        let missing = |member: &u8| *member != me && arrived >> member & 1 == 0;
-        for member in (0..self.identity.members).filter(missing) {
+        let missing = |member: &u8| arrived >> member & 1 == 0;
+        for member in self.identity.others().filter(missing) {
             self.ask(member, frame.seq, if direct { member } else { me }, frame.flags);
         }
     }

@@ -3,8 +3,8 @@
 
 use std::mem::MaybeUninit;
 
+use super::Identity;
 use super::cells::{Memory, extent_of};
-use super::{Identity, Seal};
 use crate::bindings as b;
 
 /// The frame that a hook sends. Of the payload only the frame's length is written, mostly far less than there is
@@ -44,7 +44,7 @@ impl Reply {
 /// The group, as the code of the cells needs it: without its members' addresses.
 pub struct Group {
     group: b::fb_group,
-    seal: Seal,
+    identity: Identity,
 }
 
 impl Group {
@@ -57,22 +57,12 @@ impl Group {
             self_: identity.me,
             ..Default::default()
         };
-        Self { group, seal: identity.seal.clone() }
+        Self { group, identity: identity.clone() }
     }
 
-    /// Number of members.
-    pub fn members(&self) -> u8 {
-        self.group.members
-    }
-
-    /// Index of this host among them.
-    pub fn me(&self) -> u8 {
-        self.group.self_
-    }
-
-    /// Seals frames of the group.
-    pub fn seal(&self) -> &Seal {
-        &self.seal
+    /// The member's place in it.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// Whether a frame that came in a datagram of `bytes` bytes, from the member that it names, is to be taken
@@ -105,7 +95,7 @@ pub fn enter<M: Memory>(
             frame,
             payload.as_ptr().cast(),
             &raw const group.group,
-            group.seal.key(),
+            group.identity.seal.key(),
             memory.base(),
             memory.cell(frame.seq),
             counters,

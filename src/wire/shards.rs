@@ -50,7 +50,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         flight.stripes.push(stripe);
         flight.started += stripe.chunks;
         if stripe.root.is_none_or(|root| root == me) {
-            for member in (0..self.identity.members).filter(|member| *member != me) {
+            for member in self.identity.others() {
                 self.send_pieces(transfer, &stripe, member, &flight.buffers);
             }
         }
@@ -101,7 +101,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
                 let message = transfer.message;
                 let frame = b::fb_frame { seq, target: to, length, message, ..self.frame(kind) };
                 let frame = self.identity.seal.with_payload(frame, payload);
-                (self.sealed(frame, payload), payload)
+                (self.identity.seal.sealed(frame, payload), payload)
             })
             .collect();
         for frames in frames.chunks(most_frames(self.identity.chunk_bytes)) {
