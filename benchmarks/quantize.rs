@@ -2,8 +2,8 @@
 
 use criterion::{Criterion, Throughput};
 
-use foldback::leaf::fold::{F32, F64};
-use foldback::leaf::quantize::{BF16, F16, Quantizer, Rounding, Width};
+use foldback::leaf::quantize::Number::{BF16, F16, F32, F64};
+use foldback::leaf::quantize::{Quantizer, Rounding, Width};
 
 /// So many that they and their integers stay in the second cache of most CPUs.
 const COUNT: usize = 1 << 16;
@@ -24,7 +24,7 @@ fn main() {
                 BF16 => (0..COUNT)
                     .flat_map(|at| ((value(at) as f32).to_bits().to_ne_bytes()[2..]).to_vec())
                     .collect(),
-                _ => (0..COUNT).flat_map(|at| value(at).to_ne_bytes()).collect(),
+                F64 => (0..COUNT).flat_map(|at| value(at).to_ne_bytes()).collect(),
             };
             let quantizer = Quantizer::new(element, width, 256, 8).expect("it serves");
             let mut exponents = vec![0; quantizer.blocks(COUNT)];

@@ -15,8 +15,8 @@ mod vectors;
 
 use accumulator::Accumulator;
 use foldback::bindings as b;
+use foldback::leaf::arithmetic::Real;
 use foldback::leaf::exact::sum_by;
-use foldback::leaf::fold::{F32, F64};
 use random::Rng;
 use reference::{BINARY32, BINARY64, Format};
 
@@ -53,8 +53,8 @@ impl Batch {
         (0..self.columns[0].len()).map(part).collect()
     }
 
-    fn element(&self) -> u8 {
-        if self.format.width() == 8 { F64 } else { F32 }
+    fn real(&self) -> Real {
+        if self.format.width() == 8 { Real::F64 } else { Real::F32 }
     }
 
     fn bits(&self, bytes: &[u8]) -> Vec<u64> {
@@ -66,7 +66,7 @@ impl Batch {
         let parts = self.parts();
         let parts: Vec<_> = parts.iter().map(|part| &part[1..]).collect();
         let mut into = vec![0x5a; self.columns.len() * self.format.width() + 3];
-        sum_by(&mut into[3..], &parts, self.element(), by);
+        sum_by(&mut into[3..], &parts, self.real(), by);
         self.bits(&into[3..])
     }
 

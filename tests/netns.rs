@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use foldback::agent::probe::has_tcx;
 use foldback::agent::{Client, Embedded, GroupSpec, Hook, HookChoice, Options, Tc};
 use foldback::bindings as b;
+use foldback::leaf::arithmetic::{Arithmetic, Element, Operator};
 use foldback::wire::cells::{Cells, Mapped};
 use foldback::wire::socket::SocketPool;
 use foldback::wire::{Algorithm, Identity, Kind, Seal, Secret, Transfer, Wire};
@@ -35,17 +36,22 @@ const SECRET: Secret = Secret::new([1, 2]);
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     kind: Kind,
-    op: u8,
-    element: u8,
     bytes: usize,
+}
+
+impl Plan {
+    /// Op and type of elements, by their numbers.
+    fn codes(&self) -> (u8, u8) {
+        self.kind.arithmetic().map_or((0, 0), |of| (of.op as u8, of.element as u8))
+    }
 }
 
 fn plan(number: u64) -> Plan {
     let mut rng = Rng(number);
     let root = rng.below(HOSTS.into()) as u8;
-    let element = rng.below(8) as u8;
-    let size = element_bytes(element);
-    let op = 1 + rng.below(10) as u8;
+    let element = Element::INTEGERS[rng.below(8) as usize];
+    let size = element_bytes(element as u8);
+    let arithmetic = Arithmetic { element, op: Operator::ALL[rng.below(10) as usize] };
     let long = number.is_multiple_of(50);
     // Mostly a chunk or less; the long ones take most of a window.
     let bytes = match rng.below(40) {
@@ -54,29 +60,30 @@ fn plan(number: u64) -> Plan {
         5..20 => rng.below(u64::from(b::FB_CHUNK_BYTES) + 64) as usize,
         _ => rng.below(64) as usize,
     };
-    let fold = Plan { kind: Kind::FoldToAll, op, element, bytes: bytes / size * size };
+    let fold = Plan { kind: Kind::FoldToAll(arithmetic), bytes: bytes / size * size };
     match if long { number / 50 } else { rng.below(8) } {
         0 | 3 | 4 => fold,
-        1 | 5 => Plan { kind: Kind::FoldToRoot(root), ..fold },
-        2 | 6 => Plan { kind: Kind::Broadcast(root), op: 0, element: 0, bytes },
-        _ => Plan { op: 0, element: 0, bytes: 0, ..fold },
+        1 | 5 => Plan { kind: Kind::FoldToRoot(root, arithmetic), ..fold },
+        2 | 6 => Plan { kind: Kind::Broadcast(root), bytes },
+        _ => Plan { kind: Kind::Barrier, bytes: 0 },
     }
 }
 
 /// A host's contribution to a transfer.
 fn contribution(number: u64, plan: &Plan, host: u8) -> Vec<u8> {
-    elements(&mut Rng(number << 8 | u64::from(host)), plan.element, plan.bytes)
+    elements(&mut Rng(number << 8 | u64::from(host)), plan.codes().1, plan.bytes)
 }
 
 /// The host's right result; `None`: nothing.
 fn expected(number: u64, plan: &Plan, host: u8) -> Option<Vec<u8>> {
     match plan.kind {
         Kind::Broadcast(root) => Some(contribution(number, plan, root)),
-        Kind::FoldToRoot(root) if root != host => None,
+        Kind::FoldToRoot(root, _) if root != host => None,
         _ if plan.bytes == 0 => Some(Vec::new()),
         _ => {
             let all: Vec<_> = (0..HOSTS).map(|host| contribution(number, plan, host)).collect();
-            Some(fold_all(&all, plan.op, plan.element))
+            let (op, element) = plan.codes();
+            Some(fold_all(&all, op, element))
         }
     }
 }
@@ -186,7 +193,7 @@ fn host(me: u8, meeting: &Meeting, bridge: &Bridge, setting: &Setting) {
             Kind::Broadcast(root) if root != me => vec![0xee; plan.bytes],
             _ => contribution(number, &plan, me),
         };
-        let transfer = Transfer::new(plan.kind, plan.op, plan.element, plan.bytes).by(by);
+        let transfer = Transfer::new(plan.kind, plan.bytes).by(by);
         wire.submit(transfer, data);
         let mut over = None;
         wait(&format!("{number}: {plan:?}"), meeting, || {

@@ -6,15 +6,16 @@ mod environment;
 #[path = "common/random.rs"]
 mod random;
 
+use foldback::leaf::arithmetic::Real;
 use foldback::leaf::exact;
-use foldback::leaf::fold::{F32, F64};
-use foldback::leaf::quantize::{BF16, F16, Quantizer, Rounding, Width};
+use foldback::leaf::quantize::Number::{self, BF16, F16, F32, F64};
+use foldback::leaf::quantize::{Quantizer, Rounding, Width};
 use random::Rng;
 
 /// A format of floating point, in terms of doubles.
 #[derive(Clone, Copy)]
 struct Format {
-    element: u8,
+    element: Number,
     size: usize,
     greatest: f64,
     least: f64,
@@ -219,7 +220,7 @@ impl Case {
         assert_eq!(environment::within(set, &mut dequantize), set);
         let wide: Vec<_> = ranks.iter().map(|rank| BINARY64.store(&format.load(rank))).collect();
         let mut exact = vec![0; count * 8];
-        exact::sum(&mut exact, &wide.iter().map(Vec::as_slice).collect::<Vec<_>>(), F64);
+        exact::sum(&mut exact, &wide.iter().map(Vec::as_slice).collect::<Vec<_>>(), Real::F64);
         let members = members as f64;
         for (at, (got, exact)) in
             format.load(&got).into_iter().zip(BINARY64.load(&exact)).enumerate()

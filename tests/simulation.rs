@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use adversary::Fault;
 use foldback::bindings as b;
+use foldback::leaf::arithmetic::{Arithmetic, Element, Operator};
 use foldback::leaf::fold::fold;
 use foldback::wire::Algorithm::{self, Direct, Ring, Shards, Star};
 use foldback::wire::{Buffers, Kind, Mismatch, Part, Transfer};
@@ -39,19 +40,19 @@ fn contribution(seed: u64, op: usize, member: u8, bytes: usize) -> Vec<u8> {
 #[derive(Clone, Copy, Debug)]
 struct Collective {
     pattern: Pattern,
-    op: u8,
-    element: u8,
     /// Of the message; of a gather: most bytes of a part.
     bytes: usize,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Pattern {
-    FoldToAll,
-    FoldToRoot(u8),
-    Broadcast(u8),
-    GatherToAll,
-    GatherToRoot(u8),
+type Pattern = foldback::wire::Pattern<u8, ()>;
+
+/// The arithmetic where any will do.
+const LONG_SUM: Arithmetic = Arithmetic { op: Operator::Sum, element: Element::I64 };
+
+/// Any arithmetic that programs have.
+fn arithmetic(rng: &mut Rng) -> Arithmetic {
+    let op = Operator::ALL[rng.below(10) as usize];
+    Arithmetic { op, element: Element::INTEGERS[rng.below(8) as usize] }
 }
 
 /// The order of patterns.
@@ -74,15 +75,15 @@ fn collectives(
     order: Order,
 ) -> Vec<Collective> {
     let mut rng = Rng(seed);
-    let mut run = (0, Pattern::FoldToAll);
+    let mut run = (0, Pattern::Barrier);
     let draw = |rng: &mut Rng, kinds: u64| {
         let root = rng.below(u64::from(members)) as u8;
         match rng.below(kinds) {
-            0 => Pattern::FoldToRoot(root),
+            0 => Pattern::FoldToRoot(root, LONG_SUM),
             1 => Pattern::Broadcast(root),
-            2 => Pattern::GatherToRoot(root),
-            3 => Pattern::FoldToAll,
-            _ => Pattern::GatherToAll,
+            2 => Pattern::GatherToRoot(root, ()),
+            3 => Pattern::FoldToAll(LONG_SUM),
+            _ => Pattern::GatherToAll(()),
         }
     };
     (0..count)
@@ -92,7 +93,7 @@ fn collectives(
                 Order::Looks([first, second])
                     if [first - 1, first + second - 1].contains(&(index % (first + second))) =>
                 {
-                    Pattern::FoldToAll
+                    Pattern::FoldToAll(LONG_SUM)
                 }
                 Order::Looks(_) | Order::Runs(_) if run.0 > 0 => {
                     run.0 -= 1;
@@ -107,16 +108,19 @@ fn collectives(
                     run.1
                 }
             };
-            let barrier = pattern == Pattern::FoldToAll && rng.below(4) == 0;
-            let most = match pattern {
-                Pattern::GatherToAll | Pattern::GatherToRoot(_) => CHUNK / usize::from(members),
-                _ => most_bytes,
+            let barrier = matches!(pattern, Pattern::FoldToAll(_)) && rng.below(4) == 0;
+            let most = match pattern.parts() {
+                Some(()) => CHUNK / usize::from(members),
+                None => most_bytes,
             };
             let bytes = if barrier { 0 } else { 8 * (1 + rng.below(most as u64 / 8)) as usize };
-            let fold = matches!(pattern, Pattern::FoldToAll | Pattern::FoldToRoot(_)) && !barrier;
-            let op = if fold { 1 + rng.below(10) as u8 } else { 0 };
-            let element = if fold { rng.below(8) as u8 } else { 0 };
-            Collective { pattern, op, element, bytes }
+            let pattern = match pattern {
+                _ if barrier => Pattern::Barrier,
+                Pattern::FoldToAll(_) => Pattern::FoldToAll(arithmetic(&mut rng)),
+                Pattern::FoldToRoot(root, _) => Pattern::FoldToRoot(root, arithmetic(&mut rng)),
+                other => other,
+            };
+            Collective { pattern, bytes }
         })
         .collect()
 }
@@ -134,15 +138,16 @@ fn padded(bytes: usize) -> usize {
 fn expected(seed: u64, index: usize, c: &Collective, members: u8, member: u8) -> Option<Vec<u8>> {
     match c.pattern {
         Pattern::Broadcast(root) => Some(contribution(seed, index, root, c.bytes)),
-        Pattern::FoldToRoot(root) | Pattern::GatherToRoot(root) if root != member => None,
-        Pattern::GatherToAll | Pattern::GatherToRoot(_) => {
+        Pattern::FoldToRoot(root, _) | Pattern::GatherToRoot(root, ()) if root != member => None,
+        Pattern::Barrier => Some(Vec::new()),
+        Pattern::GatherToAll(()) | Pattern::GatherToRoot(..) => {
             let part = |other| contribution(seed, index, other, part_bytes(c, index, other));
             Some((0..members).flat_map(part).collect())
         }
-        Pattern::FoldToAll | Pattern::FoldToRoot(_) => {
+        Pattern::FoldToAll(arithmetic) | Pattern::FoldToRoot(_, arithmetic) => {
             let mut all = contribution(seed, index, 0, c.bytes);
             for other in 1..members {
-                fold(&mut all, &contribution(seed, index, other, c.bytes), c.op, c.element);
+                fold(&mut all, &contribution(seed, index, other, c.bytes), arithmetic);
             }
             Some(all)
         }
@@ -169,8 +174,8 @@ impl Buffers for Data {
         &self.recv[range]
     }
 
-    fn fold(&mut self, at: usize, data: &[u8], op: u8, element: u8) {
-        fold(&mut self.recv[at..][..data.len()], data, op, element);
+    fn fold(&mut self, at: usize, data: &[u8], arithmetic: Arithmetic) {
+        fold(&mut self.recv[at..][..data.len()], data, arithmetic);
     }
 
     fn in_place(&self) -> bool {
@@ -181,8 +186,8 @@ impl Buffers for Data {
         self.recv[range.clone()].copy_from_slice(&self.send[range]);
     }
 
-    fn fold_own(&mut self, range: std::ops::Range<usize>, op: u8, element: u8) {
-        fold(&mut self.recv[range.clone()], &self.send[range], op, element);
+    fn fold_own(&mut self, range: std::ops::Range<usize>, arithmetic: Arithmetic) {
+        fold(&mut self.recv[range.clone()], &self.send[range], arithmetic);
     }
 }
 
@@ -201,23 +206,15 @@ fn transfers(
     algorithm: Algorithm,
     chunk: usize,
 ) -> Vec<(Transfer, Data)> {
-    let kind = match c.pattern {
-        Pattern::FoldToAll => Kind::FoldToAll,
-        Pattern::FoldToRoot(root) => Kind::FoldToRoot(root),
-        Pattern::Broadcast(root) => Kind::Broadcast(root),
-        Pattern::GatherToAll | Pattern::GatherToRoot(_) => {
-            let all = |until| (0..until).map(|other| padded(part_bytes(c, index, other))).sum();
-            let (offset, extent): (usize, usize) = (all(me), all(members));
-            let part = Part { offset: offset as u16, extent: extent.max(8) as u16 };
-            let kind = match c.pattern {
-                Pattern::GatherToRoot(root) => Kind::GatherToRoot(root, part),
-                _ => Kind::GatherToAll(part),
-            };
-            let send = contribution(seed, index, me, part_bytes(c, index, me));
-            let transfer = Transfer::new(kind, 0, 0, send.len()).of(extent as u64);
-            return vec![(transfer, Data { index, send, recv: vec![0xee; extent.max(8)] })];
-        }
-    };
+    let all = |until| (0..until).map(|other| padded(part_bytes(c, index, other))).sum();
+    let (offset, extent): (usize, usize) = (all(me), all(members));
+    let part = Part { offset: offset as u16, extent: extent.max(8) as u16 };
+    let kind = c.pattern.map(|root| root, |()| part);
+    if c.pattern.parts().is_some() {
+        let send = contribution(seed, index, me, part_bytes(c, index, me));
+        let transfer = Transfer::new(kind, send.len()).of(extent as u64);
+        return vec![(transfer, Data { index, send, recv: vec![0xee; extent.max(8)] })];
+    }
     let divides = if algorithm == Shards { seed } else { u64::from(me) } % 2 == 1;
     let step = if divides { 2 * chunk } else { usize::MAX };
     let message = contribution(seed, index, me, c.bytes);
@@ -225,7 +222,7 @@ fn transfers(
     let mut all = Vec::new();
     while from < c.bytes || all.is_empty() {
         let send = message[from..c.bytes.min(from.saturating_add(step))].to_vec();
-        let transfer = Transfer::part(kind, c.op, c.element, send.len(), from / chunk);
+        let transfer = Transfer::part(kind, send.len(), from / chunk);
         let transfer = transfer.of(c.bytes as u64);
         from += send.len();
         let recv = vec![0xee; send.len()];
@@ -252,7 +249,7 @@ impl Member {
         self.under_way -= 1;
         let c = &plan[data.index];
         match c.pattern {
-            Pattern::GatherToAll | Pattern::GatherToRoot(_) => {
+            Pattern::GatherToAll(()) | Pattern::GatherToRoot(..) => {
                 let mut at = 0;
                 for other in 0..members {
                     let bytes = part_bytes(c, data.index, other);
@@ -654,8 +651,9 @@ fn long_chunks_are_repaired_as_others_are() {
 #[test]
 fn the_programs_fold_as_user_space_does() {
     let mut rng = Rng(5);
-    for op in 1..b::FB_OP_PLACE as u8 {
-        for element in 0..b::FB_TYPE_COUNT as u8 {
+    for op in Operator::ALL {
+        for element in Element::INTEGERS {
+            let arithmetic = Arithmetic { op, element };
             for bytes in [8, 56, 64, 72, 1400, 1408, 8896] {
                 // Small values too: logical ops must meet zeroes, comparisons equals.
                 let small = rng.below(2) == 0;
@@ -668,8 +666,8 @@ fn the_programs_fold_as_user_space_does() {
                 };
                 let (x, y) = (draw(), draw());
                 let mut want = x.clone();
-                fold(&mut want, &y, op, element);
-                assert_eq!(native::fold(&x, &y, op, element), want, "op {op}, type {element}");
+                fold(&mut want, &y, arithmetic);
+                assert_eq!(native::fold(&x, &y, arithmetic), want, "{arithmetic:?}");
             }
         }
     }
@@ -693,9 +691,8 @@ fn disagree(
         .map(|me| {
             let mut wire = network.wire(me);
             let bytes = lengths[usize::from(me == odd)];
-            let (sum, long) = (b::FB_OP_SUM as u8, b::FB_TYPE_I64 as u8);
-            wire.submit(Transfer::new(kind, sum, long, bytes).by(algorithm), vec![1; bytes]);
-            wire.submit(Transfer::new(Kind::FoldToAll, sum, long, 8), vec![1; 8]);
+            wire.submit(Transfer::new(kind, bytes).by(algorithm), vec![1; bytes]);
+            wire.submit(Transfer::new(Kind::FoldToAll(LONG_SUM), 8), vec![1; 8]);
             (wire, Vec::new())
         })
         .collect();
@@ -719,7 +716,7 @@ fn disagree(
             // A member that passes a shard on may tell another that is alike.
             Kind::Broadcast(root) if algorithm == Shards && !differs_from(root) => None,
             Kind::Broadcast(root) => Some(differs_from(root)),
-            Kind::FoldToRoot(root) => Some(root == me),
+            Kind::FoldToRoot(root, _) => Some(root == me),
             _ => Some(true),
         };
         let here = lengths[usize::from(me == odd)] as u64;
@@ -737,9 +734,8 @@ fn disagree(
 /// Of many chunks: a member that finds it out says so, and at least one does.
 #[test]
 fn members_that_do_not_agree_on_a_long_message_are_out_of_step() {
-    let (sum, long) = (b::FB_OP_SUM as u8, b::FB_TYPE_I64 as u8);
     for seed in 0..10 {
-        for kind in [Kind::FoldToAll, Kind::FoldToRoot(0), Kind::Broadcast(0)] {
+        for kind in [Kind::FoldToAll(LONG_SUM), Kind::FoldToRoot(0, LONG_SUM), Kind::Broadcast(0)] {
             for (lengths, ways) in [
                 ([8, 4000], [Star, Star]),
                 ([4000, 8], [Star, Star]),
@@ -752,10 +748,10 @@ fn members_that_do_not_agree_on_a_long_message_are_out_of_step() {
                     .map(|me| {
                         let mut wire = network.wire(me);
                         let odd = usize::from(me == 2);
-                        let transfer = Transfer::new(kind, sum, long, lengths[odd]);
+                        let transfer = Transfer::new(kind, lengths[odd]);
                         wire.submit(transfer.by(ways[odd]), vec![1; lengths[odd]]);
                         for _ in 0..20 {
-                            wire.submit(Transfer::new(Kind::FoldToAll, sum, long, 8), vec![1; 8]);
+                            wire.submit(Transfer::new(Kind::FoldToAll(LONG_SUM), 8), vec![1; 8]);
                         }
                         wire
                     })
@@ -783,8 +779,8 @@ fn members_that_do_not_agree_on_a_long_message_are_out_of_step() {
 fn members_that_do_not_agree_on_a_length_go_on() {
     for seed in 0..10 {
         for (kind, algorithms) in [
-            (Kind::FoldToAll, &[Star, Direct, Shards, Ring][..]),
-            (Kind::FoldToRoot(1), &[Star]),
+            (Kind::FoldToAll(LONG_SUM), &[Star, Direct, Shards, Ring][..]),
+            (Kind::FoldToRoot(1, LONG_SUM), &[Star]),
             (Kind::Broadcast(1), &[Star, Shards]),
         ] {
             for algorithm in algorithms {

@@ -8,6 +8,7 @@ use std::ffi::c_int;
 
 use super::SUCCESS;
 use crate::gate::eligibility::{By, Keys};
+use crate::leaf::arithmetic::{Arithmetic, Real};
 use crate::leaf::exact;
 use crate::leaf::fold::fold;
 use crate::mpi::Mpi;
@@ -24,17 +25,20 @@ pub unsafe fn fold_parts(deposits: &Deposits, from: *const u8, mpi: &Mpi) -> c_i
     // SAFETY: as demanded of this function.
     unsafe {
         match deposits.fold.by {
-            By::Own { op, element }
-            | By::Kernel { op, keys: Some(Keys::Reals { element, .. }), .. }
-            | By::Kernel { op, element, .. } => {
-                by_ourselves(deposits, from, op, element);
+            By::Kernel { arithmetic, keys: Some(Keys::Reals { format, .. }) } => {
+                let arithmetic = Arithmetic { element: format.into(), ..arithmetic };
+                by_ourselves(deposits, from, arithmetic);
                 SUCCESS
             }
-            By::Exact { element, .. } => {
-                exactly(deposits, from, element);
+            By::Own(arithmetic) | By::Kernel { arithmetic, .. } => {
+                by_ourselves(deposits, from, arithmetic);
                 SUCCESS
             }
-            By::Quantized { .. } | By::Mpi => by_mpi(deposits, from, mpi),
+            By::Exact { real, .. } => {
+                exactly(deposits, from, real);
+                SUCCESS
+            }
+            By::Quantized(_) | By::Mpi => by_mpi(deposits, from, mpi),
         }
     }
 }
@@ -49,25 +53,25 @@ unsafe fn part(deposits: &Deposits, from: *const u8, rank: usize) -> &[u8] {
 
 /// # Safety
 /// As [`fold_parts`].
-unsafe fn by_ourselves(deposits: &Deposits, from: *const u8, op: u8, element: u8) {
+unsafe fn by_ourselves(deposits: &Deposits, from: *const u8, arithmetic: Arithmetic) {
     // SAFETY: a buffer of as many elements, which lie as they are sent, is no part of what came.
     unsafe {
         let into = std::slice::from_raw_parts_mut(deposits.to.cast::<u8>(), deposits.piece.len());
         into.copy_from_slice(part(deposits, from, deposits.ranks.start));
         for rank in deposits.ranks.clone().skip(1) {
-            fold(into, part(deposits, from, rank), op, element);
+            fold(into, part(deposits, from, rank), arithmetic);
         }
     }
 }
 
 /// # Safety
 /// As [`fold_parts`].
-unsafe fn exactly(deposits: &Deposits, from: *const u8, element: u8) {
+unsafe fn exactly(deposits: &Deposits, from: *const u8, format: Real) {
     // SAFETY: as in `by_ourselves`.
     unsafe {
         let into = std::slice::from_raw_parts_mut(deposits.to.cast::<u8>(), deposits.piece.len());
         let parts: Vec<_> = deposits.ranks.clone().map(|rank| part(deposits, from, rank)).collect();
-        exact::sum(into, &parts, element);
+        exact::sum(into, &parts, format);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::leaf::order;
 pub fn keys(elements: &[u8], how: Keys) -> Vec<u8> {
     match how {
         Keys::Pairs(pair) => keys_of_pairs(elements, pair),
-        Keys::Reals { element, most } => order::keys(elements, element, most),
+        Keys::Reals { format, most } => order::keys(elements, format, most),
     }
 }
 
@@ -16,7 +16,7 @@ pub fn keys(elements: &[u8], how: Keys) -> Vec<u8> {
 pub fn unkey(keys: &[u8], elements: &mut [u8], how: Keys) {
     match how {
         Keys::Pairs(pair) => pairs_of_keys(keys, elements, pair),
-        Keys::Reals { element, .. } => order::unkey(keys, elements, element),
+        Keys::Reals { format, .. } => order::unkey(keys, elements, format),
     }
 }
 

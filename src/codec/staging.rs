@@ -39,7 +39,7 @@ unsafe impl Send for Prepared {}
 /// # Safety
 /// *Buffers* of the [program](crate::mpi), as in the plan, until [`Prepared::end`].
 pub unsafe fn prepare(mpi: &Mpi, plan: Plan) -> (Job, Prepared) {
-    let Plan { pattern, op, element, bytes, source, sink } = plan;
+    let Plan { pattern, bytes, source, sink } = plan;
     let (mut brought, mut came, mut trouble) = (Vec::new(), Vec::new(), SUCCESS);
     let brings = !matches!(source, Source::Nothing);
     let mut send: *const u8 = match source {
@@ -77,7 +77,7 @@ pub unsafe fn prepare(mpi: &Mpi, plan: Plan) -> (Job, Prepared) {
         send = recv;
     }
     let prepared = Prepared { finish, from, trouble, type_copy: None, _staging: [brought, came] };
-    (Job { pattern, op, element, bytes, send, recv }, prepared)
+    (Job { pattern, bytes, send, recv }, prepared)
 }
 
 /// `bytes` bytes of elements, and MPI's return value: the elements may have been more, or less, or

@@ -6,11 +6,11 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use super::{admit, fit, judge, plan};
-use crate::bindings as b;
 use crate::call::{COLLECTIVES, Call, Collective, Counts, Form, Message, Side};
 use crate::config::{Config, Policy, Sum};
 use crate::engine::Pattern;
 use crate::gate::{Admitted, Alone, Ends, Facts, Left, Reason};
+use crate::leaf::arithmetic::Operator;
 use crate::mpi::pmpi::Handle;
 use crate::mpi::types::{Class, Op, Shape, TypeInfo};
 use crate::plan::{Case, Fit, Source};
@@ -59,8 +59,8 @@ impl Facts for Model {
 
     fn op(&self, op: Handle) -> Option<Op> {
         match op {
-            SUM => Some(Op::Fold(b::FB_OP_SUM as u8)),
-            MOST => Some(Op::Fold(b::FB_OP_MAX as u8)),
+            SUM => Some(Op::Fold(Operator::Sum)),
+            MOST => Some(Op::Fold(Operator::Max)),
             LEAST => Some(Op::Least),
             _ => None,
         }
@@ -390,7 +390,7 @@ fn check(
         return true;
     }
     assert!(!refused, "{}: MPI refuses what is folded", what());
-    let mut first: Option<(Pattern, u8, u8)> = None;
+    let mut first: Option<Pattern> = None;
     for (rank, verdict) in verdicts.into_iter().enumerate() {
         let Ok((admitted, ends, fit)) = verdict else { unreachable!("one way") };
         let image = match &fit {
@@ -399,7 +399,7 @@ fn check(
         };
         let call = passed[rank].call();
         let plan = plan(Case { call: &call, admitted: &admitted, ends: &ends }, fit);
-        let steps = (plan.pattern.clone(), plan.op, plan.element);
+        let steps = plan.pattern.clone();
         assert_eq!(
             *first.get_or_insert(steps.clone()),
             steps,
@@ -412,7 +412,7 @@ fn check(
         let brings = !matches!(plan.source, Source::Nothing);
         let wanted = match plan.pattern {
             Pattern::Broadcast(root) => root == rank,
-            Pattern::FoldToAll if plan.bytes == 0 => false,
+            Pattern::Barrier => false,
             _ => true,
         };
         assert_eq!(brings, wanted, "{}: rank {rank} brings something", what());

@@ -39,7 +39,8 @@ impl Descriptor for Allreduce {
     fn plan(case: Case<'_>, fit: Fit) -> Plan {
         match fit {
             Fit::Folded(bytes, kernel) => {
-                reducing::fold_whole(Pattern::FoldToAll, case.ends, bytes, kernel)
+                let pattern = Pattern::FoldToAll(kernel.arithmetic);
+                reducing::fold_whole(pattern, case.ends, bytes, kernel)
             }
             parts => reducing::deposit(case, parts, Self::share(case.ends)),
         }

@@ -34,6 +34,6 @@ impl Descriptor for Barrier {
     }
 
     fn plan(_: Case<'_>, fit: Fit) -> Plan {
-        moves(Pattern::FoldToAll, fit.whole(), Source::Nothing, Sink::Nothing)
+        moves(Pattern::Barrier, fit.whole(), Source::Nothing, Sink::Nothing)
     }
 }

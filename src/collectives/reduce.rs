@@ -37,7 +37,7 @@ impl Descriptor for Reduce {
     fn plan(case: Case<'_>, fit: Fit) -> Plan {
         match fit {
             Fit::Folded(bytes, kernel) => {
-                let pattern = Pattern::FoldToRoot(case.ends.root.unwrap_or(0));
+                let pattern = Pattern::FoldToRoot(case.ends.root.unwrap_or(0), kernel.arithmetic);
                 reducing::fold_whole(pattern, case.ends, bytes, kernel)
             }
             parts => reducing::deposit(case, parts, Self::share(case.ends)),

@@ -55,7 +55,13 @@ impl Descriptor for Reduce_scatter {
                 Finish::Deliver { pieces, to }
             }
         };
-        reducing::fold(Pattern::FoldToAll, ends, bytes, kernel, Sink::Staged(bytes, finish))
+        reducing::fold(
+            Pattern::FoldToAll(kernel.arithmetic),
+            ends,
+            bytes,
+            kernel,
+            Sink::Staged(bytes, finish),
+        )
     }
 
     /// This rank's part of all parts.

@@ -1,9 +1,9 @@
 //! Running collectives of a group to their end.
 #![allow(unsafe_code)]
 
-use crate::bindings::FB_TYPE_U64;
 use crate::engine::{Job, Pattern};
 use crate::group::Group;
+use crate::leaf::arithmetic::{Arithmetic, Element, Operator};
 use crate::mpi::Mpi;
 use crate::setup::Context;
 use crate::wait::Waiter;
@@ -66,13 +66,11 @@ pub fn out_of_step(mpi: &Mpi) -> ! {
     mpi.abort(mpi.abi.comm_world)
 }
 
-/// Folds words of all ranks, for foldback itself; `op` is of `enum fb_op`. Collective.
-pub fn fold_words(context: &Context<'_>, group: &mut Group, op: u32, words: &mut [u64]) {
+/// Folds words of all ranks, for foldback itself. Collective.
+pub fn fold_words(context: &Context<'_>, group: &mut Group, op: Operator, words: &mut [u64]) {
     let data = words.as_mut_ptr().cast::<u8>();
     let job = Job {
-        pattern: Pattern::FoldToAll,
-        op: op as u8,
-        element: FB_TYPE_U64 as u8,
+        pattern: Pattern::FoldToAll(Arithmetic { op, element: Element::U64 }),
         bytes: size_of_val(words),
         send: data,
         recv: data,

@@ -13,12 +13,12 @@ mod tests;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::bindings::FB_OP_BOR;
 use crate::choice::Setting;
 use crate::choice::{Ground, Profile, Router};
 use crate::config::{Quantize, Shared};
 use crate::gate::Reason;
 use crate::group::Group;
+use crate::leaf::arithmetic::Operator;
 use crate::leaf::quantize::Lender;
 use crate::setup::Context;
 use crate::setup::agent::Haste;
@@ -79,7 +79,7 @@ impl Folding {
     /// fold, by which all ranks know.
     #[inline]
     pub fn is_lost(&mut self, context: &Context<'_>) -> bool {
-        self.is_lost_by(|group, lost| fold_words(context, group, FB_OP_BOR, lost))
+        self.is_lost_by(|group, lost| fold_words(context, group, Operator::Bor, lost))
     }
 
     /// Likewise; `fold` leaves the bits that any rank has.

@@ -7,8 +7,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Communicator, Communicators, GroupSlot, fold_words};
-use crate::bindings::FB_OP_BAND;
 use crate::gate::Reason;
+use crate::leaf::arithmetic::Operator;
 use crate::mpi::pmpi::Handle;
 use crate::setup::Context;
 use crate::setup::agent::Haste;
@@ -147,7 +147,7 @@ fn free_on_all(
 ) -> Result<u64, Reason> {
     if let Some(folding) = communicator.folding().as_mut() {
         let mut free = [free];
-        fold_words(context, &mut folding.group, FB_OP_BAND, &mut free);
+        fold_words(context, &mut folding.group, Operator::Band, &mut free);
         return Ok(free[0]);
     }
     let all = exchange(context.mpi, comm, &free, None, &mut || ());

@@ -11,10 +11,10 @@ use log::Level;
 use super::family::Families;
 use super::retired::Retired;
 use super::{Alike, Communicator, Folding, GroupSlot, Lack, QuantizeChoice, fold_words};
-use crate::bindings::FB_OP_BOR;
 use crate::choice::Profile;
 use crate::config::{Config, Quantize, Transport};
 use crate::gate::Reason;
+use crate::leaf::arithmetic::Operator;
 use crate::mpi::Mpi;
 use crate::mpi::lifetime::Ended;
 use crate::mpi::pmpi::Handle;
@@ -301,7 +301,7 @@ impl Communicators {
         let text = kept.map(|kept| kept.clone().text()).unwrap_or_default();
         // What one rank brings and the others leave out is the same on all after it.
         let mut length = [text.len() as u64];
-        fold_words(context, &mut folding.group, FB_OP_BOR, &mut length);
+        fold_words(context, &mut folding.group, Operator::Bor, &mut length);
         let mut words = vec![0; (length[0] as usize).div_ceil(8)];
         for (word, bytes) in words.iter_mut().zip(text.as_bytes().chunks(8)) {
             let mut whole = [b' '; 8];
@@ -309,7 +309,7 @@ impl Communicators {
             *word = u64::from_ne_bytes(whole);
         }
         if !words.is_empty() {
-            fold_words(context, &mut folding.group, FB_OP_BOR, &mut words);
+            fold_words(context, &mut folding.group, Operator::Bor, &mut words);
         }
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         // The same bytes everywhere, so the same conclusion.

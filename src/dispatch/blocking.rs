@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use super::stopwatch::{Stopwatch, took};
 use super::{After, Judged, NotFinite, Numbers, Passed, Quantized};
-use crate::bindings::FB_OP_SUM;
 use crate::call::Collective;
 use crate::choice::{self, ClassId, Way};
 use crate::codec::{SUCCESS, prepare, told};
@@ -17,6 +16,7 @@ use crate::comm::{Folding, complete, fold_words};
 use crate::config::Policy;
 use crate::engine::{Job, Script, Step, Ways};
 use crate::gate::Reason;
+use crate::leaf::arithmetic::Operator;
 use crate::plan::instead_of_shards;
 use crate::setup::Context;
 use crate::stats;
@@ -197,7 +197,7 @@ fn choose(
     let Folding { group, router, .. } = folding;
     let id = ClassId::new(collective, bytes);
     if let Some(mut sums) = router.known(id).and_then(|class| class.due()) {
-        fold_words(&process.context(), group, FB_OP_SUM, &mut sums);
+        fold_words(&process.context(), group, Operator::Sum, &mut sums);
         if let Some(change) = router.agreed(id, sums)
             && communicator.rank == 0
         {

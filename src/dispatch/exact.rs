@@ -8,13 +8,13 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Passed, attempt, quantizes};
-use crate::bindings::FB_OP_SUM;
 use crate::call::{Call, Form, Message};
 use crate::codec::{SUCCESS, sum_exactly};
 use crate::collectives::judge;
 use crate::config::Sum;
 use crate::gate::eligibility::{By, who};
 use crate::gate::{Ends, Left, Reason, Share};
+use crate::leaf::arithmetic::{Operator, Real};
 use crate::mpi::Mpi;
 use crate::mpi::types::{Op, Shape};
 use crate::plan::MOST_IMAGE;
@@ -38,7 +38,7 @@ pub(super) unsafe fn sum(
     if form != Form::Blocking {
         return None;
     }
-    let (element, shape) = what(process, call)?;
+    let (real, shape) = what(process, call)?;
     let mpi = &process.mpi;
     let communicator = process.communicator(mpi.abi.handle(call.comm))?;
     let place = (communicator.rank, communicator.size);
@@ -64,7 +64,7 @@ pub(super) unsafe fn sum(
                     // SAFETY: arguments of the program's.
                     let ends = unsafe { judge(mpi, part, Some(shape), place) }.ok()?;
                     // SAFETY: they are right, and buffers of the program's.
-                    unsafe { by_mpi(mpi, part, &ends, element) }
+                    unsafe { by_mpi(mpi, part, &ends, real) }
                 }
                 Err(_) => return None,
             };
@@ -85,11 +85,11 @@ pub(super) fn are_wanted(process: &Process) -> bool {
 }
 
 /// The numbers of a sum: what [`sum_exactly`] takes for their type, and how they lie in memory.
-fn what(process: &Process, call: &Call) -> Option<(u8, Shape)> {
-    let op = process.mpi.abi.op(call.op).filter(|op| *op == Op::Fold(FB_OP_SUM as u8))?;
+fn what(process: &Process, call: &Call) -> Option<(Real, Shape)> {
+    let op = process.mpi.abi.op(call.op).filter(|op| *op == Op::Fold(Operator::Sum))?;
     let datatype = process.mpi.abi.datatype(call.recv.datatype)?;
     match who(Some(datatype), Some(op), false, Sum::Exact) {
-        Ok(By::Exact { element, .. }) => Some((element, datatype.shape())),
+        Ok(By::Exact { real, .. }) => Some((real, datatype.shape())),
         _ => None,
     }
 }
@@ -153,7 +153,7 @@ fn part_of(call: &Call, mpi: &Mpi, piece: &Range<usize>, shape: Shape) -> Call {
 ///
 /// # Safety
 /// *Buffers* of the [program](crate::mpi), of a call whose arguments are right; all ranks do so.
-unsafe fn by_mpi(mpi: &Mpi, call: &Call, ends: &Ends, element: u8) -> c_int {
+unsafe fn by_mpi(mpi: &Mpi, call: &Call, ends: &Ends, real: Real) -> c_int {
     let Some(brings) = ends.brings else { return SUCCESS };
     let (width, ranks) = (brings.shape.size, ends.ranks);
     let Share { elements: own, ranks: below } = call.collective.share(ends);
@@ -176,7 +176,7 @@ unsafe fn by_mpi(mpi: &Mpi, call: &Call, ends: &Ends, element: u8) -> c_int {
             let into = std::slice::from_raw_parts_mut(to.cast(), (last - first) * width);
             let cut = (first - start) * width..(last - start) * width;
             let parts = all.chunks_exact(bytes).take(below).map(|part| &part[cut.clone()]);
-            sum_exactly(into, &parts.collect::<Vec<_>>(), element);
+            sum_exactly(into, &parts.collect::<Vec<_>>(), real);
         }
     }
     SUCCESS

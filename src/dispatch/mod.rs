@@ -18,6 +18,7 @@ use crate::comm::Communicator;
 use crate::config::{Config, Quantize};
 use crate::gate::{Admitted, Ends, Left, Reason};
 use crate::group::Group;
+use crate::leaf::arithmetic::Real;
 use crate::plan::Case;
 use crate::process::Process;
 use crate::script::{NotFinite, Numbers, Quantized, Request};
@@ -199,10 +200,11 @@ impl Judged<'_> {
         })
     }
 
-    /// The same for a call that does not block, and cannot go another way once it has begun. Numbers that are not finite
-    /// need shards.
-    fn numbers_within(&self, group: &Group) -> Option<Numbers> {
-        if group.engine.place.has_shards { self.numbers(group) } else { None }
+    /// The same for a call that does not block, and cannot go another way once it has begun: with the format in which
+    /// numbers are folded by shards if some are not finite.
+    fn numbers_within(&self, group: &Group) -> Option<(Numbers, Real)> {
+        let real = self.admitted.quantized?.real().filter(|_| group.engine.place.has_shards)?;
+        Some((self.numbers(group)?, real))
     }
 
     /// Refuses a call that was admitted to be quantized alone, and is not.

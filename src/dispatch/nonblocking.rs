@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::engine::Outcome;
 use crate::gate::Reason;
 use crate::group::Group;
+use crate::leaf::arithmetic::Real;
 use crate::leaf::quantize::Lender;
 use crate::plan::Plan;
 use crate::process::Process;
@@ -30,10 +31,10 @@ pub(super) unsafe fn start(judged: Judged<'_>, request: *mut c_void) -> Result<W
     let group = &mut guard.as_mut().ok_or(Reason::NotYet)?.group;
     let begin = Begin { process, config, slot: communicator.slot(), group };
     let open = || process.requests.open(&process.mpi, request);
-    if let Some(numbers) = judged.numbers_within(begin.group) {
+    if let Some(sum) = judged.numbers_within(begin.group) {
         let memory = communicator.quantization().memory.clone();
         // SAFETY: buffers of the program's.
-        unsafe { begin.quantized(numbers, memory, open) };
+        unsafe { begin.quantized(sum, memory, open) };
         return Ok(Way::Quantized);
     }
     judged.unless_too_large()?;
@@ -78,13 +79,13 @@ impl Begin<'_> {
     /// *Buffers* of the [program](crate::mpi), until the request is complete.
     pub(super) unsafe fn quantized(
         self,
-        numbers: Numbers,
+        (numbers, real): (Numbers, Real),
         memory: Lender,
         open: impl FnOnce() -> Open,
     ) {
         let request = open();
         let over = Outcome::default();
-        let script = Box::new(Quantized::new(numbers, NotFinite::AsItIs, memory));
+        let script = Box::new(Quantized::new(numbers, NotFinite::AsItIs(real), memory));
         // SAFETY: as demanded of this function.
         unsafe {
             self.group.engine.run(script, self.config.shared.algorithm, Arc::clone(&over));

@@ -57,8 +57,8 @@ pub(super) unsafe fn initialise(
 /// # Errors
 /// The call is the real MPI's, on all ranks alike.
 fn work(judged: &Judged<'_>, group: &mut Group) -> Result<Work, Reason> {
-    if let Some(numbers) = judged.numbers_within(group) {
-        return Ok(Work::Quantized(numbers, Lender::default()));
+    if let Some(sum) = judged.numbers_within(group) {
+        return Ok(Work::Quantized(sum, Lender::default()));
     }
     judged.unless_too_large()?;
     fit(judged.case(), &mut group.engine.place).map(Work::Folded)
@@ -94,8 +94,8 @@ pub unsafe fn start_persistent(process: &'static Process, request: *mut c_void) 
     unsafe {
         match &persistent.work {
             Work::Folded(fit) => begin.planned(plan(persistent.case(), fit.clone()), open),
-            Work::Quantized(numbers, memory) => {
-                begin.quantized(numbers.clone(), memory.clone(), open);
+            Work::Quantized(sum, memory) => {
+                begin.quantized(sum.clone(), memory.clone(), open);
             }
         }
     }

@@ -150,8 +150,8 @@ impl<M: Memory, F: Fabric> Engine<M, F> {
     /// How a job goes if nothing has been measured.
     pub fn usual_algorithm(&self, job: &Job) -> Algorithm {
         match job.pattern {
-            Pattern::FoldToAll if job.is_for_user_space() => Algorithm::Shards,
-            Pattern::FoldToAll => self.usual_fold(job.bytes),
+            Pattern::FoldToAll(_) if job.is_for_user_space() => Algorithm::Shards,
+            Pattern::FoldToAll(_) => self.usual_fold(job.bytes),
             Pattern::Broadcast(_) if job.bytes > SCATTER_FROM => Algorithm::Shards,
             _ => Algorithm::best(self.place.layout.hosts.len()),
         }

@@ -4,57 +4,23 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use crate::bindings as b;
+use crate::leaf::arithmetic::Arithmetic;
 use crate::leaf::fold::fold;
 use crate::leaf::{Leaf, segment};
-use crate::topology::{Image, Layout, Place};
+use crate::topology::{Image, Place};
 use crate::wire::cells::Memory;
-use crate::wire::{Algorithm, Buffers, Fabric, Kind, Mismatch, Part, Transfer, Wire};
+use crate::wire::{self, Algorithm, Buffers, Fabric, Kind, Mismatch, Part, Transfer, Wire};
 
-/// The work of a collective, in terms of ranks of the communicator.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pattern {
-    /// Allreduce; with no bytes, Barrier.
-    FoldToAll,
-    /// Reduce to a rank.
-    FoldToRoot(usize),
-    /// Bcast from a rank.
-    Broadcast(usize),
-    /// Everyone's part to everyone.
-    GatherToAll(Arc<Image>),
-    /// Everyone's part to a rank. Of one chunk.
-    GatherToRoot(usize, Arc<Image>),
-}
-
-impl Pattern {
-    /// Whether `rank` brings something; whether it gets something.
-    fn ends(&self, rank: usize) -> (bool, bool) {
-        match self {
-            Self::FoldToAll | Self::GatherToAll(_) => (true, true),
-            Self::FoldToRoot(root) | Self::GatherToRoot(root, _) => (true, *root == rank),
-            Self::Broadcast(root) => (*root == rank, *root != rank),
-        }
-    }
-
-    fn image(&self) -> Option<&Image> {
-        match self {
-            Self::GatherToAll(image) | Self::GatherToRoot(_, image) => Some(image),
-            _ => None,
-        }
-    }
-}
+/// The work of a collective, in terms of ranks of the communicator. A gather to a rank is of one chunk.
+pub type Pattern = wire::Pattern<usize, Arc<Image>>;
 
 /// A collective whose arguments have been found valid. Its pointers are as the fields say until the
 /// operation is over; nobody else writes there meanwhile, nor reads `recv`. `unsafe` code that works with
 /// them relies on that.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The ranks that bring data, and the ranks that get some.
+    /// The ranks that bring data, and the ranks that get some. A fold of floating point is to all, by shards.
     pub pattern: Pattern,
-    /// `enum fb_op`, of folds.
-    pub op: u8,
-    /// Of folds: `enum fb_type`; or, to all and by shards, any that [`fold`] has.
-    pub element: u8,
     /// Bytes of the message; of a gather, of this rank's part.
     pub bytes: usize,
     /// Contribution. Valid for reads of `bytes` bytes where the pattern asks for one.
@@ -67,7 +33,8 @@ pub struct Job {
 impl Job {
     /// Whether the kernel has no arithmetic for its elements.
     pub fn is_for_user_space(&self) -> bool {
-        u32::from(self.element) >= b::FB_TYPE_COUNT
+        let arithmetic = self.pattern.arithmetic();
+        arithmetic.is_some_and(|arithmetic| arithmetic.element.real().is_some())
     }
 }
 
@@ -105,10 +72,10 @@ impl Buffers for Raw {
         unsafe { std::slice::from_raw_parts(self.recv.add(range.start), range.len()) }
     }
 
-    fn fold(&mut self, at: usize, data: &[u8], op: u8, element: u8) {
+    fn fold(&mut self, at: usize, data: &[u8], arithmetic: Arithmetic) {
         // SAFETY: as in `write`.
         let into = unsafe { std::slice::from_raw_parts_mut(self.recv.add(at), data.len()) };
-        fold(into, data, op, element);
+        fold(into, data, arithmetic);
     }
 
     fn in_place(&self) -> bool {
@@ -122,10 +89,10 @@ impl Buffers for Raw {
         unsafe { std::ptr::copy_nonoverlapping(own, self.recv.add(range.start), range.len()) };
     }
 
-    fn fold_own(&mut self, range: Range<usize>, op: u8, element: u8) {
+    fn fold_own(&mut self, range: Range<usize>, arithmetic: Arithmetic) {
         // SAFETY: as in `begin_with_own`.
         let own = unsafe { std::slice::from_raw_parts(self.send.add(range.start), range.len()) };
-        self.fold(range.start, own, op, element);
+        self.fold(range.start, own, arithmetic);
     }
 }
 
@@ -172,7 +139,7 @@ pub type Outcome = Arc<OnceLock<Result<(), Mismatch>>>;
 impl Operation {
     /// One that has not begun.
     pub fn new(job: Job, algorithm: Algorithm, over: Option<Outcome>) -> Self {
-        let message = job.pattern.image().map_or(job.bytes, Image::message) as u64;
+        let message = job.pattern.parts().map_or(job.bytes, |image| image.message()) as u64;
         let stage = Stage::Begin;
         Self { job, algorithm, stage, at: 0, round: 0, over, message, mismatch: None }
     }
@@ -210,7 +177,7 @@ impl Operation {
         wire: &mut Wire<M, F, Raw>,
     ) {
         let job = &self.job;
-        let transfers = match job.pattern.image() {
+        let transfers = match job.pattern.parts() {
             Some(image) => {
                 let part = image.part(place.rank);
                 let apart = image.bytes() > usize::from(place.chunk_bytes);
@@ -252,8 +219,7 @@ impl Operation {
         }
         let block = *block;
         let Some(leaf) = leaf else { return self.end() };
-        let (_, gets) = self.job.pattern.ends(place.rank);
-        if gets && self.mismatch.is_none() {
+        if self.job.pattern.gets(place.rank) && self.mismatch.is_none() {
             self.copy(block, self.job.recv.wrapping_add(self.at), self.received());
         }
         leaf.done(self.message);
@@ -262,7 +228,7 @@ impl Operation {
 
     /// Bytes that this round brings to a rank that gets something.
     fn received(&self) -> usize {
-        self.job.pattern.image().map_or(self.round, Image::bytes)
+        self.job.pattern.parts().map_or(self.round, |image| image.bytes())
     }
 
     fn copy(&self, from: *const u8, to: *mut u8, bytes: usize) {
@@ -275,7 +241,7 @@ impl Operation {
 
     fn next_round(&mut self) {
         self.at += self.round;
-        let ended = self.job.pattern.image().is_some() || self.at == self.job.bytes;
+        let ended = self.job.pattern.parts().is_some() || self.at == self.job.bytes;
         // Such messages are of one round.
         if ended || self.mismatch.is_some() {
             self.end();
@@ -303,10 +269,9 @@ impl Operation {
             }
             Stage::Block if leaf.leads() => {
                 let Some(block) = leaf.take_result() else { return false };
-                let (gives, _) = self.job.pattern.ends(place.rank);
-                if gives {
+                if self.job.pattern.brings(place.rank) {
                     let own =
-                        self.job.pattern.image().map_or(0, |image| image.part(place.rank).start);
+                        self.job.pattern.parts().map_or(0, |image| image.part(place.rank).start);
                     let send = self.job.send.wrapping_add(self.at);
                     self.copy(send, block.wrapping_add(own), self.round);
                 }
@@ -314,9 +279,8 @@ impl Operation {
                 true
             }
             Stage::Block => {
-                let (gives, gets) = self.job.pattern.ends(place.rank);
                 // SAFETY: the job's pointers; a part of what they span.
-                let given = !gives
+                let given = !self.job.pattern.brings(place.rank)
                     || unsafe {
                         leaf.give(self.job.send.wrapping_add(self.at), self.round, self.message)
                     };
@@ -324,7 +288,7 @@ impl Operation {
                     return false;
                 }
                 self.stage = Stage::Get;
-                if !gets {
+                if !self.job.pattern.gets(place.rank) {
                     leaf.end();
                     self.next_round();
                 }
@@ -370,7 +334,7 @@ impl Operation {
     fn collect(&mut self, place: &Place, leaf: &Leaf, block: *mut u8, local: usize) -> bool {
         let rank = place.layout.hosts[place.member][local];
         let is_broadcast = matches!(self.job.pattern, Pattern::Broadcast(_));
-        if matches!(self.job.pattern, Pattern::Broadcast(root) if root != rank) {
+        if !self.job.pattern.brings(rank) {
             return true;
         }
         let Some(message) = leaf.arrived(local) else { return false };
@@ -386,12 +350,12 @@ impl Operation {
                 return true;
             }
         }
-        let part = self.job.pattern.image().map_or(0..self.round, |image| image.part(rank));
+        let part = self.job.pattern.parts().map_or(0..self.round, |image| image.part(rank));
         let slot = leaf.slot(local, part.len());
-        if matches!(self.job.pattern, Pattern::FoldToAll | Pattern::FoldToRoot(_)) {
+        if let Some(arithmetic) = self.job.pattern.arithmetic() {
             // SAFETY: only the leader writes the result block now.
             let into = unsafe { std::slice::from_raw_parts_mut(block, self.round) };
-            fold(into, slot, self.job.op, self.job.element);
+            fold(into, slot, arithmetic);
         } else {
             self.copy(slot.as_ptr(), block.wrapping_add(part.start), slot.len());
         }
@@ -405,7 +369,7 @@ impl Operation {
         wire: &mut Wire<M, F, Raw>,
     ) -> usize {
         let job = &self.job;
-        if let Some(image) = job.pattern.image() {
+        if let Some(image) = job.pattern.parts() {
             let own = block.wrapping_add(image.member(place.member).start);
             return self.submit_gather(image, place, wire, own, block);
         }
@@ -416,10 +380,18 @@ impl Operation {
 
     /// So many bytes of the message, from byte `at`, a multiple of a chunk.
     fn part(&self, place: &Place, at: usize, bytes: usize) -> Transfer {
-        let Job { pattern, op, element, .. } = &self.job;
         let first = at / usize::from(place.chunk_bytes);
-        let kind = kind(&place.layout, pattern);
-        Transfer::part(kind, *op, *element, bytes, first).of(self.message).by(self.algorithm)
+        Transfer::part(self.kind(place), bytes, first).of(self.message).by(self.algorithm)
+    }
+
+    /// The pattern in terms of members, if a gather is of one chunk.
+    fn kind(&self, place: &Place) -> Kind {
+        let member = |rank| place.layout.place(rank).map_or(0, |(member, _)| member as u8);
+        let part = |image: &Arc<Image>| {
+            let offset = image.member(place.member).start as u16;
+            Part { offset, extent: image.bytes() as u16 }
+        };
+        self.job.pattern.map(member, part)
     }
 
     /// Puts a gather on the wire: as one chunk if it fits, else as a broadcast of each member. `own` is
@@ -434,14 +406,7 @@ impl Operation {
     ) -> usize {
         let mine = image.member(place.member);
         if image.bytes() <= usize::from(place.chunk_bytes) {
-            let part = Part { offset: mine.start as u16, extent: image.bytes() as u16 };
-            let kind = match &self.job.pattern {
-                Pattern::GatherToRoot(root, _) => {
-                    Kind::GatherToRoot(member_of(&place.layout, *root), part)
-                }
-                _ => Kind::GatherToAll(part),
-            };
-            let transfer = Transfer::new(kind, 0, 0, mine.len()).of(self.message);
+            let transfer = Transfer::new(self.kind(place), mine.len()).of(self.message);
             wire.submit(transfer.by(self.algorithm), Raw { send: own, recv: into });
             return 1;
         }
@@ -451,7 +416,7 @@ impl Operation {
             if !range.is_empty() {
                 let send = if member == place.member { own } else { std::ptr::null() };
                 let kind = Kind::Broadcast(member as u8);
-                let transfer = Transfer::new(kind, 0, 0, range.len()).of(self.message);
+                let transfer = Transfer::new(kind, range.len()).of(self.message);
                 wire.submit(transfer, Raw { send, recv: into.wrapping_add(range.start) });
                 transfers += 1;
             }
@@ -464,17 +429,4 @@ impl Operation {
 fn most_of_round(place: &Place) -> usize {
     let chunk = usize::from(place.chunk_bytes);
     segment::BLOCK / chunk * chunk
-}
-
-fn member_of(layout: &Layout, rank: usize) -> u8 {
-    layout.place(rank).map_or(0, |(member, _)| member as u8)
-}
-
-/// A pattern other than a gather, in terms of members.
-fn kind(layout: &Layout, pattern: &Pattern) -> Kind {
-    match pattern {
-        Pattern::FoldToRoot(root) => Kind::FoldToRoot(member_of(layout, *root)),
-        Pattern::Broadcast(root) => Kind::Broadcast(member_of(layout, *root)),
-        _ => Kind::FoldToAll,
-    }
 }

@@ -4,6 +4,7 @@ use super::eligibility::{By, Reduction, bounded, size, who};
 use super::{Facts, Left, Reason, Refused};
 use crate::call::{Call, Form, Message, Side};
 use crate::config::{Policy, Shared, Sum};
+use crate::leaf::quantize::Number;
 use crate::mpi::types::{Class, Shape, TypeInfo};
 
 /// A call that may be folded, as far as can be said without a group: alike on all ranks.
@@ -17,7 +18,7 @@ pub struct Admitted {
     /// How a reduction folds.
     pub fold: Option<Reduction>,
     /// It is to be quantized, if it is long enough and all its numbers are finite: what is added up.
-    pub quantized: Option<u8>,
+    pub quantized: Option<Number>,
 }
 
 impl Admitted {
@@ -169,7 +170,7 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
 
     fn most_of(&self, by: By, measured: bool) -> usize {
         match by {
-            By::Exact { always: true, .. } | By::Quantized { .. } => {
+            By::Exact { always: true, .. } | By::Quantized(_) => {
                 self.shared.most_bytes_asked(self.call.collective)
             }
             _ => self.most(measured),
@@ -177,7 +178,7 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
     }
 
     /// The numbers of a sum that is to be quantized.
-    fn quantized(&self, by: By) -> Option<u8> {
+    fn quantized(&self, by: By) -> Option<Number> {
         let may_be =
             self.terms.may_be_quantized && may_be_quantized(self.form, by, self.shared.sum);
         by.reals().filter(|_| may_be && (self.quantizes)())
@@ -186,7 +187,7 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
     fn reduced(&mut self, count: i64, deposited: bool) -> Result<Admitted, Left> {
         let fold = self.reduction(count, deposited)?;
         let quantized = self.quantized(fold.by);
-        if quantized.is_none() && matches!(fold.by, By::Quantized { .. }) {
+        if quantized.is_none() && matches!(fold.by, By::Quantized(_)) {
             return Err(Reason::Datatype.into());
         }
         let measured = self.measured && fold.by.is_as_exact_as_mpi();
@@ -239,7 +240,7 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
 /// Whether a sum may be quantized. A call that does not block stays in its group, also with numbers that are not finite. No
 /// process of foldback sums numbers of 16 bits, nor long numbers exactly.
 fn may_be_quantized(form: Form, by: By, sum: Sum) -> bool {
-    form == Form::Blocking || (!matches!(by, By::Quantized { .. }) && sum != Sum::Exact)
+    form == Form::Blocking || (!matches!(by, By::Quantized(_)) && sum != Sum::Exact)
 }
 
 /// Left for a reason that all ranks share, unless the MPI refuses what this one has passed.

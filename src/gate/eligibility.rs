@@ -4,10 +4,9 @@
 //! only the amount (MPI-4.1 section 6.1). The choice of the route looks at nothing else.
 
 use super::{Reason, Refused};
-use crate::bindings as b;
 use crate::config::Sum;
-use crate::leaf::fold;
-use crate::leaf::quantize::{BF16, F16};
+use crate::leaf::arithmetic::{Arithmetic, Element, Operator, Real};
+use crate::leaf::quantize::Number;
 use crate::mpi::types::{Class, Op, Shape, TypeInfo};
 
 /// The fold of a reduction.
@@ -26,32 +25,20 @@ pub struct Reduction {
 pub enum By {
     /// The kernels fold it.
     Kernel {
-        /// `enum fb_op`.
-        op: u8,
-        /// `enum fb_type`.
-        element: u8,
+        arithmetic: Arithmetic,
         /// The elements are folded as keys.
         keys: Option<Keys>,
     },
     /// Each process for itself, from what all ranks bring, in the order of ranks.
-    Own {
-        /// `enum fb_op`.
-        op: u8,
-        /// As [`fold::fold`] has it.
-        element: u8,
-    },
+    Own(Arithmetic),
     /// Each process for itself: the exact sum, rounded once, which depends on no order.
     Exact {
-        /// As [`fold::fold`] has it.
-        element: u8,
+        real: Real,
         /// At any cost; or else in the order of ranks where the exact sum costs more.
         always: bool,
     },
     /// Integers in place of the numbers, if sums are to be quantized; or else it is the real MPI's.
-    Quantized {
-        /// As the [quantizer](crate::leaf::quantize) has it.
-        element: u8,
-    },
+    Quantized(Number),
     /// Each process for itself, by the MPI: MPI_Reduce_local.
     Mpi,
 }
@@ -63,8 +50,7 @@ pub enum Keys {
     Pairs(Pair),
     /// Of floating point, as [`crate::leaf::order`] has them.
     Reals {
-        /// As [`fold::fold`] has it.
-        element: u8,
+        format: Real,
         /// MPI_MAX.
         most: bool,
     },
@@ -98,40 +84,44 @@ pub fn who(
         return Err(if never { Reason::Datatype } else { Reason::Op });
     }
     match datatype.class {
-        Class::Half => return Ok(By::Quantized { element: F16 }),
-        Class::Brain => return Ok(By::Quantized { element: BF16 }),
+        Class::Half => return Ok(By::Quantized(Number::F16)),
+        Class::Brain => return Ok(By::Quantized(Number::BF16)),
         _ => {}
     }
     let component = match (datatype.class, datatype.size) {
-        (Class::Real, 4) | (Class::Complex, 8) => Some(fold::F32),
-        (Class::Real, 8) | (Class::Complex, 16) => Some(fold::F64),
+        (Class::Real, 4) | (Class::Complex, 8) => Some(Real::F32),
+        (Class::Real, 8) | (Class::Complex, 16) => Some(Real::F64),
         _ => None,
     };
-    let sums = op == Op::Fold(b::FB_OP_SUM as u8);
-    if let Some(element) = component.filter(|_| sums && sum != Sum::RankOrder) {
-        return Ok(By::Exact { element, always: sum == Sum::Exact });
+    let sums = op == Op::Fold(Operator::Sum);
+    if let Some(real) = component.filter(|_| sums && sum != Sum::RankOrder) {
+        return Ok(By::Exact { real, always: sum == Sum::Exact });
     }
     Ok(match (datatype.class, op, component) {
         (Class::CInteger | Class::Integer | Class::Byte | Class::Truth, Op::Fold(op), _) => {
-            let element = datatype.element();
-            if deposited { By::Own { op, element } } else { By::Kernel { op, element, keys: None } }
+            let Some(element) = datatype.integer() else { return Ok(By::Mpi) };
+            let arithmetic = Arithmetic { op, element };
+            if deposited { By::Own(arithmetic) } else { By::Kernel { arithmetic, keys: None } }
         }
         (Class::Pair, ..) if !deposited => {
             let keys = Keys::Pairs(Pair { value: datatype.size - 4, most: op == Op::Most });
-            let (op, element) = (b::FB_OP_MIN as u8, b::FB_TYPE_U64 as u8);
-            By::Kernel { op, element, keys: Some(keys) }
+            let arithmetic = Arithmetic { op: Operator::Min, element: Element::U64 };
+            By::Kernel { arithmetic, keys: Some(keys) }
         }
-        (Class::Real, Op::Fold(op), Some(element)) => match u32::from(op) {
-            b::FB_OP_MIN | b::FB_OP_MAX if !deposited => {
-                let most = u32::from(op) == b::FB_OP_MAX;
-                let keys = Some(Keys::Reals { element, most });
-                let of_keys = if element == fold::F32 { b::FB_TYPE_I32 } else { b::FB_TYPE_I64 };
-                By::Kernel { op, element: of_keys as u8, keys }
-            }
-            _ => By::Own { op, element },
-        },
+        (Class::Real, Op::Fold(op @ (Operator::Min | Operator::Max)), Some(format))
+            if !deposited =>
+        {
+            let keys = Some(Keys::Reals { format, most: op == Operator::Max });
+            let element = match format {
+                Real::F32 => Element::I32,
+                Real::F64 => Element::I64,
+            };
+            By::Kernel { arithmetic: Arithmetic { op, element }, keys }
+        }
         // Sums of complex numbers are sums of their parts.
-        (Class::Complex, Op::Fold(op), Some(element)) if sums => By::Own { op, element },
+        (class, Op::Fold(op), Some(real)) if class == Class::Real || sums => {
+            By::Own(Arithmetic { op, element: real.into() })
+        }
         _ => By::Mpi,
     })
 }
@@ -140,29 +130,26 @@ impl By {
     /// Whether the real MPI comes to the same bits by any algorithm, so that a call may go either way. It does not for
     /// floating point, nor where some MPI is wrong (docs/decisions/15-exact-integers.md).
     pub fn is_as_exact_as_mpi(self) -> bool {
-        let (op, element) = match self {
+        use Element::{F32, F64, I8, I16, I32, U8, U16};
+        let Arithmetic { op, element } = match self {
             Self::Kernel { keys: Some(keys), .. } => return matches!(keys, Keys::Pairs(_)),
-            Self::Kernel { op, element, .. } | Self::Own { op, element } => (op, element),
-            Self::Exact { .. } | Self::Quantized { .. } | Self::Mpi => return false,
+            Self::Kernel { arithmetic, .. } | Self::Own(arithmetic) => arithmetic,
+            Self::Exact { .. } | Self::Quantized(_) | Self::Mpi => return false,
         };
-        if u32::from(element) >= b::FB_TYPE_COUNT {
-            return false;
-        }
-        let (size, unsigned) = (element >> 1, element & 1 == 1);
-        match u32::from(op) {
-            b::FB_OP_SUM | b::FB_OP_PROD => size > 1,
-            b::FB_OP_MIN | b::FB_OP_MAX => !unsigned && size < 3,
+        match op {
+            _ if matches!(element, F32 | F64) => false,
+            Operator::Sum | Operator::Prod => !matches!(element, I8 | U8 | I16 | U16),
+            Operator::Min | Operator::Max => matches!(element, I8 | I16 | I32),
             _ => true,
         }
     }
 
-    /// The numbers that a sum of floating point adds up, as [`fold::fold`] has them.
-    pub fn reals(self) -> Option<u8> {
+    /// The numbers that a sum of floating point adds up.
+    pub fn reals(self) -> Option<Number> {
         match self {
-            Self::Exact { element, .. } | Self::Quantized { element } => Some(element),
-            Self::Own { op, element } if u32::from(op) == b::FB_OP_SUM => {
-                Some(element).filter(|element| u32::from(*element) >= b::FB_TYPE_COUNT)
-            }
+            Self::Exact { real, .. } => Some(real.into()),
+            Self::Quantized(number) => Some(number),
+            Self::Own(Arithmetic { op: Operator::Sum, element }) => element.real().map(Into::into),
             _ => None,
         }
     }
@@ -205,10 +192,6 @@ mod tests {
         TypeInfo { class, size, signed: true, row: 0 }
     }
 
-    fn fold(op: u32) -> Op {
-        Op::Fold(op as u8)
-    }
-
     #[test]
     fn sizes_are_bounded() {
         assert_eq!(size(2, 4), Ok(8));
@@ -230,20 +213,20 @@ mod tests {
                 );
             }
         };
-        refused(Class::Byte, 1, fold(b::FB_OP_MAX), Reason::Op);
-        refused(Class::Integer, 8, fold(b::FB_OP_LAND), Reason::Op);
+        refused(Class::Byte, 1, Op::Fold(Operator::Max), Reason::Op);
+        refused(Class::Integer, 8, Op::Fold(Operator::Land), Reason::Op);
         refused(Class::Integer, 8, Op::Least, Reason::Op);
-        refused(Class::Real, 8, fold(b::FB_OP_BAND), Reason::Op);
-        refused(Class::Real, 4, fold(b::FB_OP_LXOR), Reason::Op);
+        refused(Class::Real, 8, Op::Fold(Operator::Band), Reason::Op);
+        refused(Class::Real, 4, Op::Fold(Operator::Lxor), Reason::Op);
         refused(Class::Real, 8, Op::Most, Reason::Op);
-        refused(Class::Complex, 8, fold(b::FB_OP_MIN), Reason::Op);
-        refused(Class::Truth, 1, fold(b::FB_OP_SUM), Reason::Op);
-        refused(Class::Logical, 4, fold(b::FB_OP_MAX), Reason::Op);
-        refused(Class::Pair, 6, fold(b::FB_OP_SUM), Reason::Op);
-        refused(Class::WidePair, 12, fold(b::FB_OP_MIN), Reason::Op);
-        refused(Class::Opaque, 1, fold(b::FB_OP_SUM), Reason::Datatype);
+        refused(Class::Complex, 8, Op::Fold(Operator::Min), Reason::Op);
+        refused(Class::Truth, 1, Op::Fold(Operator::Sum), Reason::Op);
+        refused(Class::Logical, 4, Op::Fold(Operator::Max), Reason::Op);
+        refused(Class::Pair, 6, Op::Fold(Operator::Sum), Reason::Op);
+        refused(Class::WidePair, 12, Op::Fold(Operator::Min), Reason::Op);
+        refused(Class::Opaque, 1, Op::Fold(Operator::Sum), Reason::Datatype);
         assert_eq!(
-            who(None, Some(fold(b::FB_OP_SUM)), false, Sum::RankOrder),
+            who(None, Some(Op::Fold(Operator::Sum)), false, Sum::RankOrder),
             Err(Reason::Datatype)
         );
     }
@@ -253,19 +236,20 @@ mod tests {
         let by = |class, size, op| {
             who(Some(datatype(class, size)), Some(op), false, Sum::RankOrder).unwrap()
         };
-        let (sum, product) = (fold(b::FB_OP_SUM), fold(b::FB_OP_PROD));
-        let (op, i32) = (b::FB_OP_SUM as u8, b::FB_TYPE_I32 as u8);
-        assert_eq!(by(Class::CInteger, 4, sum), By::Kernel { op, element: i32, keys: None });
+        let (sum, product) = (Op::Fold(Operator::Sum), Op::Fold(Operator::Prod));
+        let of = |element| Arithmetic { op: Operator::Sum, element };
+        let of_ints = of(Element::I32);
+        assert_eq!(by(Class::CInteger, 4, sum), By::Kernel { arithmetic: of_ints, keys: None });
         let scanned = who(Some(datatype(Class::CInteger, 4)), Some(sum), true, Sum::RankOrder);
-        assert_eq!(scanned, Ok(By::Own { op, element: i32 }));
-        assert!(matches!(by(Class::Byte, 1, fold(b::FB_OP_BXOR)), By::Kernel { .. }));
-        assert!(matches!(by(Class::Truth, 1, fold(b::FB_OP_LOR)), By::Kernel { .. }));
-        assert_eq!(by(Class::Real, 4, sum), By::Own { op, element: fold::F32 });
+        assert_eq!(scanned, Ok(By::Own(of_ints)));
+        assert!(matches!(by(Class::Byte, 1, Op::Fold(Operator::Bxor)), By::Kernel { .. }));
+        assert!(matches!(by(Class::Truth, 1, Op::Fold(Operator::Lor)), By::Kernel { .. }));
+        assert_eq!(by(Class::Real, 4, sum), By::Own(of(Element::F32)));
         assert_eq!(by(Class::Real, 16, sum), By::Mpi);
-        assert_eq!(by(Class::Complex, 16, sum), By::Own { op, element: fold::F64 });
+        assert_eq!(by(Class::Complex, 16, sum), By::Own(of(Element::F64)));
         assert_eq!(by(Class::Complex, 16, product), By::Mpi);
         assert_eq!(by(Class::Complex, 32, sum), By::Mpi);
-        assert_eq!(by(Class::Logical, 4, fold(b::FB_OP_LAND)), By::Mpi);
+        assert_eq!(by(Class::Logical, 4, Op::Fold(Operator::Land)), By::Mpi);
         assert_eq!(by(Class::WidePair, 12, Op::Least), By::Mpi);
         assert_eq!(who(Some(datatype(Class::Real, 8)), None, false, Sum::RankOrder), Ok(By::Mpi));
         assert_eq!(who(None, None, true, Sum::RankOrder), Ok(By::Mpi));
@@ -273,28 +257,28 @@ mod tests {
 
     #[test]
     fn sums_of_halves_are_quantized_or_the_mpis() {
-        for (class, element) in [(Class::Half, F16), (Class::Brain, BF16)] {
+        for (class, number) in [(Class::Half, Number::F16), (Class::Brain, Number::BF16)] {
             let by = |op, sum| who(Some(datatype(class, 2)), Some(op), false, sum);
             for sum in [Sum::Auto, Sum::RankOrder, Sum::Exact] {
-                let quantized = By::Quantized { element };
-                assert_eq!(by(fold(b::FB_OP_SUM), sum), Ok(quantized));
+                let quantized = By::Quantized(number);
+                assert_eq!(by(Op::Fold(Operator::Sum), sum), Ok(quantized));
                 assert_eq!(
                     (quantized.reals(), quantized.is_as_exact_as_mpi()),
-                    (Some(element), false)
+                    (Some(number), false)
                 );
             }
-            assert_eq!(by(fold(b::FB_OP_PROD), Sum::Auto), Err(Reason::Op));
+            assert_eq!(by(Op::Fold(Operator::Prod), Sum::Auto), Err(Reason::Op));
         }
     }
 
     #[test]
     fn minima_and_maxima_of_floating_point_are_those_of_integers() {
-        let most = fold(b::FB_OP_MAX);
+        let most = Op::Fold(Operator::Max);
         let by = |size, scan| who(Some(datatype(Class::Real, size)), Some(most), scan, Sum::Auto);
-        let (op, element) = (b::FB_OP_MAX as u8, b::FB_TYPE_I64 as u8);
-        let keys = Some(Keys::Reals { element: fold::F64, most: true });
-        assert_eq!(by(8, false), Ok(By::Kernel { op, element, keys }));
-        assert_eq!(by(8, true), Ok(By::Own { op, element: fold::F64 }));
+        let of = |element| Arithmetic { op: Operator::Max, element };
+        let keys = Some(Keys::Reals { format: Real::F64, most: true });
+        assert_eq!(by(8, false), Ok(By::Kernel { arithmetic: of(Element::I64), keys }));
+        assert_eq!(by(8, true), Ok(By::Own(of(Element::F64))));
         assert_eq!(by(16, false), Ok(By::Mpi));
     }
 
@@ -310,11 +294,11 @@ mod tests {
     #[test]
     fn sums_of_floating_point_are_exact_where_that_is_asked_for() {
         let by = |class, size, op| who(Some(datatype(class, size)), Some(op), false, Sum::Exact);
-        let sum = fold(b::FB_OP_SUM);
-        assert_eq!(by(Class::Real, 8, sum), Ok(By::Exact { element: fold::F64, always: true }));
-        assert_eq!(by(Class::Complex, 8, sum), Ok(By::Exact { element: fold::F32, always: true }));
+        let sum = Op::Fold(Operator::Sum);
+        assert_eq!(by(Class::Real, 8, sum), Ok(By::Exact { real: Real::F64, always: true }));
+        assert_eq!(by(Class::Complex, 8, sum), Ok(By::Exact { real: Real::F32, always: true }));
         assert_eq!(by(Class::Real, 16, sum), Ok(By::Mpi));
-        assert!(matches!(by(Class::Real, 8, fold(b::FB_OP_PROD)), Ok(By::Own { .. })));
+        assert!(matches!(by(Class::Real, 8, Op::Fold(Operator::Prod)), Ok(By::Own { .. })));
         assert!(matches!(by(Class::CInteger, 8, sum), Ok(By::Kernel { .. })));
     }
 }

@@ -7,9 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::bindings::{FB_CHUNK_BYTES, FB_OP_SUM, FB_TYPE_U64};
+use crate::bindings::FB_CHUNK_BYTES;
 use crate::engine::{Job, Pattern};
 use crate::keeper::{Contact, Keepers};
+use crate::leaf::arithmetic::{Arithmetic, Element, Operator};
 use crate::topology::{Layout, Place};
 use crate::wire::cells::Cells;
 use crate::wire::socket::SocketPool;
@@ -60,9 +61,9 @@ fn fold(groups: &mut [Group; 2], times: usize) {
         let mut tickets = Vec::new();
         for (group, word) in groups.iter_mut().zip(&mut words) {
             let data = std::ptr::from_mut(word).cast::<u8>();
-            let (op, element) = (FB_OP_SUM as u8, FB_TYPE_U64 as u8);
-            let (pattern, bytes) = (Pattern::FoldToAll, size_of::<u64>());
-            let job = Job { pattern, op, element, bytes, send: data, recv: data };
+            let arithmetic = Arithmetic { op: Operator::Sum, element: Element::U64 };
+            let (pattern, bytes) = (Pattern::FoldToAll(arithmetic), size_of::<u64>());
+            let job = Job { pattern, bytes, send: data, recv: data };
             let by = group.engine.usual_fold(bytes);
             // SAFETY: the word stays as long as the loop below, at whose end the job is over.
             tickets.push(unsafe { group.engine.start(job, by, None) });

@@ -7,6 +7,7 @@ use super::deputy::Datagrams;
 use super::ways::Ways;
 use super::*;
 use crate::bindings as b;
+use crate::leaf::arithmetic::{Arithmetic, Element, Operator};
 use crate::wire::cells::Cells;
 use crate::wire::{Algorithm, Buffers, Fabric, Kind, Seal, Secret, Transfer, Wire};
 
@@ -38,7 +39,7 @@ impl Buffers for Data {
         &self.0[range]
     }
 
-    fn fold(&mut self, _at: usize, _data: &[u8], _op: u8, _element: u8) {
+    fn fold(&mut self, _at: usize, _data: &[u8], _arithmetic: Arithmetic) {
         unreachable!("only by shards");
     }
 
@@ -48,7 +49,7 @@ impl Buffers for Data {
 
     fn begin_with_own(&mut self, _range: Range<usize>) {}
 
-    fn fold_own(&mut self, _range: Range<usize>, _op: u8, _element: u8) {
+    fn fold_own(&mut self, _range: Range<usize>, _arithmetic: Arithmetic) {
         unreachable!("only by shards");
     }
 }
@@ -185,16 +186,16 @@ fn a_rank_that_waits_receives_for_itself() {
 
 fn collectives_go(count: u8, members: &mut Members) {
     for round in 0..50u8 {
-        let (op, element) = (b::FB_OP_SUM as u8, b::FB_TYPE_U8 as u8);
+        let sum = Kind::FoldToAll(Arithmetic { op: Operator::Sum, element: Element::U8 });
         let want: u8 = (0..count).map(|member| member + round).sum();
         for by in [Algorithm::Star, Algorithm::Direct, Algorithm::Ring] {
             let bytes = 1 + usize::from(round) * 61;
-            let fold = Transfer::new(Kind::FoldToAll, op, element, bytes).by(by);
+            let fold = Transfer::new(sum, bytes).by(by);
             let got = run(&mut members.wires, fold, |me| vec![me as u8 + round; bytes]);
             assert!(got.iter().flatten().all(|byte| *byte == want), "{by:?}, {got:?}");
         }
         let root = round % count;
-        let cast = Transfer::new(Kind::Broadcast(root), 0, 0, 100);
+        let cast = Transfer::new(Kind::Broadcast(root), 100);
         let got = run(&mut members.wires, cast, |me| vec![me as u8; 100]);
         assert!(got.iter().flatten().all(|byte| *byte == root), "{got:?}");
     }

@@ -6,18 +6,18 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use super::fold::{F32, F64};
+use super::arithmetic::Real;
 use crate::bindings as b;
 
 /// `into[i] = parts[0][i] + parts[1][i] + ...`, exactly, then rounded to nearest, ties to even, for elements of
-/// type `element` ([`F32`] or [`F64`]), which need not be aligned. The old contents of `into` do not count.
+/// this format, which need not be aligned. The old contents of `into` do not count.
 ///
 /// Beyond the largest number is infinity. A NaN, or infinities of both signs, make the positive quiet NaN
 /// without payload. A sum of zero is -0 if all its terms are, else +0; without parts it is +0.
 ///
-/// Panics if the lengths differ or are not of whole elements, and at another type.
-pub fn sum(into: &mut [u8], parts: &[&[u8]], element: u8) {
-    sum_by(into, parts, element, fastest());
+/// Panics if the lengths differ or are not of whole elements.
+pub fn sum(into: &mut [u8], parts: &[&[u8]], format: Real) {
+    sum_by(into, parts, format, fastest());
 }
 
 /// The fastest way to sum that this CPU has (`enum fb_exact_by`).
@@ -38,14 +38,13 @@ pub fn fastest() -> u32 {
 }
 
 /// [`sum`] in the given way, or a lesser one if this CPU does not have it. The bits are the same.
-pub fn sum_by(into: &mut [u8], parts: &[&[u8]], element: u8, by: u32) {
+pub fn sum_by(into: &mut [u8], parts: &[&[u8]], format: Real, by: u32) {
     /// Parts that need no allocation.
     const FEW: usize = 64;
 
-    let width = match element {
-        F32 => 4,
-        F64 => 8,
-        _ => panic!("no exact sums of type {element:#x}"),
+    let width = match format {
+        Real::F32 => 4,
+        Real::F64 => 8,
     };
     assert!(into.len().is_multiple_of(width), "whole elements");
     assert!(parts.iter().all(|part| part.len() == into.len()), "parts as long as the sum");
@@ -76,7 +75,8 @@ pub fn sum_by(into: &mut [u8], parts: &[&[u8]], element: u8, by: u32) {
 
 #[cfg(test)]
 mod tests {
-    use super::{F32, F64, sum};
+    use super::Real::{F32, F64};
+    use super::sum;
 
     fn doubles(parts: &[&[f64]]) -> Vec<f64> {
         let bytes = |part: &[f64]| part.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<_>>();

@@ -6,61 +6,54 @@
 //! thread, as in an MPI.
 #![allow(unsafe_code)]
 
+use super::arithmetic::{Arithmetic, Element, Operator};
 use super::order::Ordered;
-use crate::bindings as b;
 
-/// Types of elements beyond `enum fb_type`: IEEE 754 binary32
-pub const F32: u8 = 0x80;
-/// and binary64.
-pub const F64: u8 = 0x81;
-
-/// `into[i] = op(into[i], from[i])` for whole elements of type `element` (`enum fb_type`, [`F32`] or
-/// [`F64`]), which need not be aligned. Of floating point there are no bitwise and logical ops.
+/// `into[i] = op(into[i], from[i])` for whole elements, which need not be aligned.
 ///
-/// Panics if the lengths differ.
-pub fn fold(into: &mut [u8], from: &[u8], op: u8, element: u8) {
+/// Panics if the lengths differ, and at bitwise and logical ops of floating point.
+pub fn fold(into: &mut [u8], from: &[u8], arithmetic: Arithmetic) {
     assert_eq!(into.len(), from.len());
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: this CPU has it.
-        unsafe { with_avx2(into, from, op, element) };
+        unsafe { with_avx2(into, from, arithmetic) };
         return;
     }
-    portable(into, from, op, element);
+    portable(into, from, arithmetic);
 }
 
 /// The same in vectors of 256 bits, made of the same source by the compiler.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn with_avx2(into: &mut [u8], from: &[u8], op: u8, element: u8) {
-    portable(into, from, op, element);
+fn with_avx2(into: &mut [u8], from: &[u8], arithmetic: Arithmetic) {
+    portable(into, from, arithmetic);
 }
 
 #[inline(always)]
-fn portable(into: &mut [u8], from: &[u8], op: u8, element: u8) {
-    match u32::from(element) {
-        b::FB_TYPE_I8 => integers::<i8, 1>(into, from, op),
-        b::FB_TYPE_U8 => integers::<u8, 1>(into, from, op),
-        b::FB_TYPE_I16 => integers::<i16, 2>(into, from, op),
-        b::FB_TYPE_U16 => integers::<u16, 2>(into, from, op),
-        b::FB_TYPE_I32 => integers::<i32, 4>(into, from, op),
-        b::FB_TYPE_U32 => integers::<u32, 4>(into, from, op),
-        b::FB_TYPE_I64 => integers::<i64, 8>(into, from, op),
-        b::FB_TYPE_U64 => integers::<u64, 8>(into, from, op),
-        _ if element == F32 => reals::<f32, 4>(into, from, op),
-        _ if element == F64 => reals::<f64, 8>(into, from, op),
-        _ => {}
+fn portable(into: &mut [u8], from: &[u8], Arithmetic { op, element }: Arithmetic) {
+    match element {
+        Element::I8 => integers::<i8, 1>(into, from, op),
+        Element::U8 => integers::<u8, 1>(into, from, op),
+        Element::I16 => integers::<i16, 2>(into, from, op),
+        Element::U16 => integers::<u16, 2>(into, from, op),
+        Element::I32 => integers::<i32, 4>(into, from, op),
+        Element::U32 => integers::<u32, 4>(into, from, op),
+        Element::I64 => integers::<i64, 8>(into, from, op),
+        Element::U64 => integers::<u64, 8>(into, from, op),
+        Element::F32 => reals::<f32, 4>(into, from, op),
+        Element::F64 => reals::<f64, 8>(into, from, op),
     }
 }
 
-trait Element<const SIZE: usize>: Copy + PartialOrd {
+trait Value<const SIZE: usize>: Copy + PartialOrd {
     fn load(bytes: [u8; SIZE]) -> Self;
     fn store(self) -> [u8; SIZE];
     fn sum(self, other: Self) -> Self;
     fn prod(self, other: Self) -> Self;
 }
 
-trait Integer<const SIZE: usize>: Element<SIZE> + Ord + Default {
+trait Integer<const SIZE: usize>: Value<SIZE> + Ord + Default {
     fn and(self, other: Self) -> Self;
     fn or(self, other: Self) -> Self;
     fn xor(self, other: Self) -> Self;
@@ -69,7 +62,7 @@ trait Integer<const SIZE: usize>: Element<SIZE> + Ord + Default {
 
 macro_rules! integer {
     ($($type:ty),*) => {$(
-        impl Element<{ size_of::<$type>() }> for $type {
+        impl Value<{ size_of::<$type>() }> for $type {
             fn load(bytes: [u8; size_of::<$type>()]) -> Self { Self::from_ne_bytes(bytes) }
             fn store(self) -> [u8; size_of::<$type>()] { self.to_ne_bytes() }
             fn sum(self, other: Self) -> Self { self.wrapping_add(other) }
@@ -89,7 +82,7 @@ integer!(i8, u8, i16, u16, i32, u32, i64, u64);
 
 macro_rules! real {
     ($type:ident, $bits:ty, $quiet:literal, $indefinite:literal) => {
-        impl Element<{ size_of::<$type>() }> for $type {
+        impl Value<{ size_of::<$type>() }> for $type {
             fn load(bytes: [u8; size_of::<$type>()]) -> Self {
                 Self::from_ne_bytes(bytes)
             }
@@ -135,41 +128,40 @@ real!(f64, u64, 0x0008_0000_0000_0000, 0xfff8_0000_0000_0000);
 
 // One loop an op, so that the compiler makes vectors of each.
 #[inline(always)]
-fn integers<T: Integer<SIZE>, const SIZE: usize>(into: &mut [u8], from: &[u8], op: u8) {
+fn integers<T: Integer<SIZE>, const SIZE: usize>(into: &mut [u8], from: &[u8], op: Operator) {
     let zero = T::default();
-    match u32::from(op) {
-        b::FB_OP_SUM => each::<T, SIZE>(into, from, T::sum),
-        b::FB_OP_PROD => each::<T, SIZE>(into, from, T::prod),
-        b::FB_OP_MIN => each::<T, SIZE>(into, from, T::min),
-        b::FB_OP_MAX => each::<T, SIZE>(into, from, T::max),
-        b::FB_OP_BAND => each::<T, SIZE>(into, from, T::and),
-        b::FB_OP_BOR => each::<T, SIZE>(into, from, T::or),
-        b::FB_OP_BXOR => each::<T, SIZE>(into, from, T::xor),
-        b::FB_OP_LAND => each::<T, SIZE>(into, from, |x, y| T::truth(x != zero && y != zero)),
-        b::FB_OP_LOR => each::<T, SIZE>(into, from, |x, y| T::truth(x != zero || y != zero)),
-        b::FB_OP_LXOR => each::<T, SIZE>(into, from, |x, y| T::truth((x != zero) != (y != zero))),
-        _ => {}
+    match op {
+        Operator::Sum => each::<T, SIZE>(into, from, T::sum),
+        Operator::Prod => each::<T, SIZE>(into, from, T::prod),
+        Operator::Min => each::<T, SIZE>(into, from, T::min),
+        Operator::Max => each::<T, SIZE>(into, from, T::max),
+        Operator::Band => each::<T, SIZE>(into, from, T::and),
+        Operator::Bor => each::<T, SIZE>(into, from, T::or),
+        Operator::Bxor => each::<T, SIZE>(into, from, T::xor),
+        Operator::Land => each::<T, SIZE>(into, from, |x, y| T::truth(x != zero && y != zero)),
+        Operator::Lor => each::<T, SIZE>(into, from, |x, y| T::truth(x != zero || y != zero)),
+        Operator::Lxor => each::<T, SIZE>(into, from, |x, y| T::truth((x != zero) != (y != zero))),
     }
 }
 
 #[inline(always)]
-fn reals<T: Element<SIZE> + Ordered<SIZE>, const SIZE: usize>(
+fn reals<T: Value<SIZE> + Ordered<SIZE>, const SIZE: usize>(
     into: &mut [u8],
     from: &[u8],
-    op: u8,
+    op: Operator,
 ) {
-    match u32::from(op) {
-        b::FB_OP_SUM => each::<T, SIZE>(into, from, T::sum),
-        b::FB_OP_PROD => each::<T, SIZE>(into, from, T::prod),
+    match op {
+        Operator::Sum => each::<T, SIZE>(into, from, T::sum),
+        Operator::Prod => each::<T, SIZE>(into, from, T::prod),
         // The MPIs differ about NaNs and zeros of unlike signs, even within one MPI.
-        b::FB_OP_MIN => each::<T, SIZE>(into, from, |x, y| T::of(x.key(false).min(y.key(false)))),
-        b::FB_OP_MAX => each::<T, SIZE>(into, from, |x, y| T::of(x.key(true).max(y.key(true)))),
-        _ => {}
+        Operator::Min => each::<T, SIZE>(into, from, |x, y| T::of(x.key(false).min(y.key(false)))),
+        Operator::Max => each::<T, SIZE>(into, from, |x, y| T::of(x.key(true).max(y.key(true)))),
+        _ => unreachable!("floating point has no {op:?}"),
     }
 }
 
 #[inline(always)]
-fn each<T: Element<SIZE>, const SIZE: usize>(
+fn each<T: Value<SIZE>, const SIZE: usize>(
     into: &mut [u8],
     from: &[u8],
     combine: impl Fn(T, T) -> T,
@@ -185,22 +177,21 @@ fn each<T: Element<SIZE>, const SIZE: usize>(
 mod tests {
     use std::hint::black_box;
 
-    use super::{F32, F64, fold, portable};
-    use crate::bindings as b;
+    use super::{Arithmetic, Element, Operator, fold, portable};
 
     #[test]
     fn sums_wrap_and_unsigned_compares_as_unsigned() {
-        let check = |op: u32, element: u32, x: &[u8], y: &[u8], want: &[u8]| {
+        let check = |op, element, x: &[u8], y: &[u8], want: &[u8]| {
             let mut into = x.to_vec();
-            fold(&mut into, y, op as u8, element as u8);
+            fold(&mut into, y, Arithmetic { op, element });
             assert_eq!(into, want);
         };
-        check(b::FB_OP_SUM, b::FB_TYPE_I8, &[127], &[1], &[128]);
-        check(b::FB_OP_SUM, b::FB_TYPE_U16, &[255, 255], &[1, 0], &[0, 0]);
-        check(b::FB_OP_MAX, b::FB_TYPE_U8, &[200], &[100], &[200]);
-        check(b::FB_OP_MAX, b::FB_TYPE_I8, &[200], &[100], &[100]);
-        check(b::FB_OP_LAND, b::FB_TYPE_U8, &[7, 0], &[9, 1], &[1, 0]);
-        check(b::FB_OP_LXOR, b::FB_TYPE_U8, &[7, 0], &[9, 1], &[0, 1]);
+        check(Operator::Sum, Element::I8, &[127], &[1], &[128]);
+        check(Operator::Sum, Element::U16, &[255, 255], &[1, 0], &[0, 0]);
+        check(Operator::Max, Element::U8, &[200], &[100], &[200]);
+        check(Operator::Max, Element::I8, &[200], &[100], &[100]);
+        check(Operator::Land, Element::U8, &[7, 0], &[9, 1], &[1, 0]);
+        check(Operator::Lxor, Element::U8, &[7, 0], &[9, 1], &[0, 1]);
     }
 
     /// Random bits, and one in four a special value of floating point.
@@ -264,15 +255,15 @@ mod tests {
             #[test]
             fn $name() {
                 const WIDTH: usize = size_of::<$type>();
-                let one = |x: $type, y: $type, op: u32| -> $type {
+                let one = |x: $type, y: $type, op| -> $type {
                     let (x, y) = (black_box(x), black_box(y));
                     let is_less = y < x || (y == x && y.is_sign_negative());
                     let nan = <$type>::from_bits($indefinite).abs();
                     let result = black_box(match op {
-                        b::FB_OP_SUM => x + y,
-                        b::FB_OP_PROD => x * y,
+                        Operator::Sum => x + y,
+                        Operator::Prod => x * y,
                         _ if x.is_nan() || y.is_nan() => return nan,
-                        _ if is_less == (op == b::FB_OP_MIN) => return y,
+                        _ if is_less == (op == Operator::Min) => return y,
                         _ => return x,
                     });
                     match (result.is_nan(), x.is_nan(), y.is_nan()) {
@@ -283,7 +274,8 @@ mod tests {
                     }
                 };
                 let count = 4099;
-                for op in [b::FB_OP_SUM, b::FB_OP_PROD, b::FB_OP_MIN, b::FB_OP_MAX] {
+                for op in [Operator::Sum, Operator::Prod, Operator::Min, Operator::Max] {
+                    let arithmetic = Arithmetic { op, element: $element };
                     for (seed, skipped) in [(1, 0), (2, 1), (3, 3)] {
                         // Off every alignment.
                         let inputs = |seed| inputs(seed, count, $special, WIDTH);
@@ -292,15 +284,15 @@ mod tests {
                         let (mut by_simd, mut by_others) = (shifted(seed), shifted(seed));
                         let (by_simd, by_others) =
                             (&mut by_simd[skipped..], &mut by_others[skipped..]);
-                        fold(by_simd, y, op as u8, $element);
-                        portable(by_others, y, op as u8, $element);
+                        fold(by_simd, y, arithmetic);
+                        portable(by_others, y, arithmetic);
                         let pairs = x.as_chunks::<WIDTH>().0.iter().zip(y.as_chunks::<WIDTH>().0);
                         for (i, (x, y)) in pairs.enumerate() {
                             let (x, y) = (<$type>::from_ne_bytes(*x), <$type>::from_ne_bytes(*y));
                             let want = one(x, y, op).to_ne_bytes();
                             let at = i * WIDTH..(i + 1) * WIDTH;
-                            assert_eq!(by_simd[at.clone()], want, "op {op}, {x:e}, {y:e}");
-                            assert_eq!(by_others[at], want, "op {op}, {x:e}, {y:e}");
+                            assert_eq!(by_simd[at.clone()], want, "{op:?}, {x:e}, {y:e}");
+                            assert_eq!(by_others[at], want, "{op:?}, {x:e}, {y:e}");
                         }
                     }
                 }
@@ -308,25 +300,25 @@ mod tests {
         };
     }
 
-    twin!(floats_are_the_same_bit_for_bit, f32, F32, SPECIAL_32, 1 << 22, 0xffc0_0000);
-    twin!(doubles_are_the_same_bit_for_bit, f64, F64, SPECIAL_64, 1 << 51, 0xfff8 << 48);
+    twin!(floats_are_the_same_bit_for_bit, f32, Element::F32, SPECIAL_32, 1 << 22, 0xffc0_0000);
+    twin!(doubles_are_the_same_bit_for_bit, f64, Element::F64, SPECIAL_64, 1 << 51, 0xfff8 << 48);
 
     #[test]
     fn a_nan_is_seen_and_zeros_have_an_order() {
-        let check = |op: u32, x: f64, y: f64, want: f64| {
+        let check = |op, x: f64, y: f64, want: f64| {
             let mut into = x.to_ne_bytes();
-            fold(&mut into, &y.to_ne_bytes(), op as u8, F64);
-            assert_eq!(into, want.to_ne_bytes(), "op {op} of {x} and {y}");
+            fold(&mut into, &y.to_ne_bytes(), Arithmetic { op, element: Element::F64 });
+            assert_eq!(into, want.to_ne_bytes(), "{op:?} of {x} and {y}");
         };
-        for op in [b::FB_OP_MIN, b::FB_OP_MAX] {
+        for op in [Operator::Min, Operator::Max] {
             check(op, -f64::NAN, f64::INFINITY, f64::NAN);
             check(op, f64::NEG_INFINITY, -f64::NAN, f64::NAN);
         }
         for (x, y) in [(-0.0, 0.0), (0.0, -0.0)] {
-            check(b::FB_OP_MIN, x, y, -0.0);
-            check(b::FB_OP_MAX, x, y, 0.0);
+            check(Operator::Min, x, y, -0.0);
+            check(Operator::Max, x, y, 0.0);
         }
-        check(b::FB_OP_SUM, -0.0, 0.0, 0.0);
-        check(b::FB_OP_MIN, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY);
+        check(Operator::Sum, -0.0, 0.0, 0.0);
+        check(Operator::Min, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY);
     }
 }

@@ -9,6 +9,7 @@
 //! * the leader fills a result block, used every other round, only when every rank is done with it.
 #![allow(unsafe_code)]
 
+pub mod arithmetic;
 pub mod exact;
 pub mod fold;
 pub mod order;

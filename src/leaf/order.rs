@@ -5,7 +5,7 @@
 //! The answer is then the positive quiet NaN without payload, as in exact sums. So it does not depend on the order
 //! of comparisons.
 
-use super::fold::{F32, F64};
+use super::arithmetic::Real;
 
 /// Numbers that have a key.
 pub(super) trait Ordered<const SIZE: usize>: Copy {
@@ -56,11 +56,9 @@ macro_rules! ordered {
 ordered!(f32, i32, 0x7fc0_0000);
 ordered!(f64, i64, 0x7ff8_0000_0000_0000);
 
-/// Keys of numbers as they lie in memory, of `element` [`F32`] or [`F64`]: signed integers of the same size, for their
-/// maximum (`most`) or minimum.
-///
-/// Panics if `element` is another.
-pub fn keys(reals: &[u8], element: u8, most: bool) -> Vec<u8> {
+/// Keys of numbers as they lie in memory, of this format: signed integers of the same size, for their maximum (`most`)
+/// or minimum.
+pub fn keys(reals: &[u8], format: Real, most: bool) -> Vec<u8> {
     fn all<T: Ordered<SIZE>, const SIZE: usize>(
         reals: &[u8],
         load: impl Fn([u8; SIZE]) -> T,
@@ -72,17 +70,16 @@ pub fn keys(reals: &[u8], element: u8, most: bool) -> Vec<u8> {
         }
         keys
     }
-    match element {
-        F32 => all(reals, f32::from_ne_bytes, most),
-        F64 => all(reals, f64::from_ne_bytes, most),
-        _ => unreachable!("of other elements there are no keys"),
+    match format {
+        Real::F32 => all(reals, f32::from_ne_bytes, most),
+        Real::F64 => all(reals, f64::from_ne_bytes, most),
     }
 }
 
 /// The reverse of [`keys`].
 ///
-/// Panics if `element` is another, or `reals` is shorter than `keys`.
-pub fn unkey(keys: &[u8], reals: &mut [u8], element: u8) {
+/// Panics if `reals` is shorter than `keys`.
+pub fn unkey(keys: &[u8], reals: &mut [u8], format: Real) {
     fn all<T: Ordered<SIZE>, const SIZE: usize>(reals: &mut [u8], store: impl Fn(T) -> [u8; SIZE]) {
         for bytes in reals.as_chunks_mut::<SIZE>().0 {
             *bytes = store(T::of(T::from_bytes(*bytes)));
@@ -90,10 +87,9 @@ pub fn unkey(keys: &[u8], reals: &mut [u8], element: u8) {
     }
     let reals = &mut reals[..keys.len()];
     reals.copy_from_slice(keys);
-    match element {
-        F32 => all(reals, f32::to_ne_bytes),
-        F64 => all(reals, f64::to_ne_bytes),
-        _ => unreachable!("of other elements there are no keys"),
+    match format {
+        Real::F32 => all(reals, f32::to_ne_bytes),
+        Real::F64 => all(reals, f64::to_ne_bytes),
     }
 }
 
@@ -135,7 +131,7 @@ mod tests {
                 let whole = number.to_ne_bytes();
                 for most in [false, true] {
                     let mut back = [0; 4];
-                    unkey(&keys(&whole, F32, most), &mut back, F32);
+                    unkey(&keys(&whole, Real::F32, most), &mut back, Real::F32);
                     let want = if number.is_nan() { 0x7fc0_0000 } else { bits };
                     assert_eq!(u32::from_ne_bytes(back), want);
                 }

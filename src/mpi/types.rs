@@ -1,6 +1,6 @@
 //! Datatypes and ops that foldback knows, and how each MPI spells them.
 
-use crate::bindings as b;
+use crate::leaf::arithmetic::{Element, Operator};
 
 /// The ops that MPI allows on a type (MPI-4.1 section 6.9.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,24 +64,34 @@ impl TypeInfo {
         Shape { size: usize::from(self.size), extent, contiguous }
     }
 
-    /// `enum fb_type` of an integer type.
-    pub fn element(self) -> u8 {
-        (self.size.trailing_zeros() as u8) << 1 | u8::from(!self.signed)
+    /// The elements of an integer type.
+    pub fn integer(self) -> Option<Element> {
+        match (self.size, self.signed) {
+            (1, true) => Some(Element::I8),
+            (1, false) => Some(Element::U8),
+            (2, true) => Some(Element::I16),
+            (2, false) => Some(Element::U16),
+            (4, true) => Some(Element::I32),
+            (4, false) => Some(Element::U32),
+            (8, true) => Some(Element::I64),
+            (8, false) => Some(Element::U64),
+            _ => None,
+        }
     }
 
     /// Whether MPI defines `op` on the type.
     pub fn allows(self, op: Op) -> bool {
         let Op::Fold(op) = op else { return matches!(self.class, Class::Pair | Class::WidePair) };
-        let sum = (b::FB_OP_SUM as u8..=b::FB_OP_PROD as u8).contains(&op);
-        let bitwise = (b::FB_OP_BAND as u8..=b::FB_OP_BXOR as u8).contains(&op);
-        let logical = (b::FB_OP_LAND as u8..=b::FB_OP_LXOR as u8).contains(&op);
+        let sum = matches!(op, Operator::Sum | Operator::Prod);
+        let bitwise = matches!(op, Operator::Band | Operator::Bor | Operator::Bxor);
+        let logical = matches!(op, Operator::Land | Operator::Lor | Operator::Lxor);
         match self.class {
             Class::CInteger => true,
             Class::Integer => !logical,
             Class::Byte => bitwise,
             Class::Truth | Class::Logical => logical,
             Class::Real => !bitwise && !logical,
-            Class::Half | Class::Brain => op == b::FB_OP_SUM as u8,
+            Class::Half | Class::Brain => op == Operator::Sum,
             Class::Complex => sum,
             Class::Pair | Class::WidePair | Class::Opaque => false,
         }
@@ -102,8 +112,8 @@ pub struct Shape {
 /// A predefined op as foldback sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Of `enum fb_op`.
-    Fold(u8),
+    /// One that is in the arithmetic of folds.
+    Fold(Operator),
     /// MPI_MINLOC.
     Least,
     /// MPI_MAXLOC.
@@ -112,14 +122,14 @@ pub enum Op {
 
 impl Op {
     /// Below this are all of [`Op::number`].
-    pub const NUMBERS: usize = b::FB_OP_LXOR as usize + 3;
+    pub const NUMBERS: usize = Operator::Lxor as usize + 3;
 
     /// Its place in [`OPS`].
     pub fn number(self) -> usize {
         match self {
-            Self::Fold(op) => usize::from(op),
-            Self::Least => b::FB_OP_LXOR as usize + 1,
-            Self::Most => b::FB_OP_LXOR as usize + 2,
+            Self::Fold(op) => op as usize,
+            Self::Least => Operator::Lxor as usize + 1,
+            Self::Most => Operator::Lxor as usize + 2,
         }
     }
 }
@@ -221,18 +231,18 @@ pub const TYPES: &[Row] = {
     ]
 };
 
-/// The ops: `enum fb_op`, MPICH handle, handle of the standard ABI, Open MPI object.
+/// The ops: ours, MPICH handle, handle of the standard ABI, Open MPI object.
 pub const OPS: &[(Op, u32, u16, &std::ffi::CStr)] = &[
-    (Op::Fold(b::FB_OP_SUM as u8), 0x5800_0003, 0x21, c"ompi_mpi_op_sum"),
-    (Op::Fold(b::FB_OP_PROD as u8), 0x5800_0004, 0x24, c"ompi_mpi_op_prod"),
-    (Op::Fold(b::FB_OP_MIN as u8), 0x5800_0002, 0x22, c"ompi_mpi_op_min"),
-    (Op::Fold(b::FB_OP_MAX as u8), 0x5800_0001, 0x23, c"ompi_mpi_op_max"),
-    (Op::Fold(b::FB_OP_BAND as u8), 0x5800_0006, 0x28, c"ompi_mpi_op_band"),
-    (Op::Fold(b::FB_OP_BOR as u8), 0x5800_0008, 0x29, c"ompi_mpi_op_bor"),
-    (Op::Fold(b::FB_OP_BXOR as u8), 0x5800_000a, 0x2a, c"ompi_mpi_op_bxor"),
-    (Op::Fold(b::FB_OP_LAND as u8), 0x5800_0005, 0x30, c"ompi_mpi_op_land"),
-    (Op::Fold(b::FB_OP_LOR as u8), 0x5800_0007, 0x31, c"ompi_mpi_op_lor"),
-    (Op::Fold(b::FB_OP_LXOR as u8), 0x5800_0009, 0x32, c"ompi_mpi_op_lxor"),
+    (Op::Fold(Operator::Sum), 0x5800_0003, 0x21, c"ompi_mpi_op_sum"),
+    (Op::Fold(Operator::Prod), 0x5800_0004, 0x24, c"ompi_mpi_op_prod"),
+    (Op::Fold(Operator::Min), 0x5800_0002, 0x22, c"ompi_mpi_op_min"),
+    (Op::Fold(Operator::Max), 0x5800_0001, 0x23, c"ompi_mpi_op_max"),
+    (Op::Fold(Operator::Band), 0x5800_0006, 0x28, c"ompi_mpi_op_band"),
+    (Op::Fold(Operator::Bor), 0x5800_0008, 0x29, c"ompi_mpi_op_bor"),
+    (Op::Fold(Operator::Bxor), 0x5800_000a, 0x2a, c"ompi_mpi_op_bxor"),
+    (Op::Fold(Operator::Land), 0x5800_0005, 0x30, c"ompi_mpi_op_land"),
+    (Op::Fold(Operator::Lor), 0x5800_0007, 0x31, c"ompi_mpi_op_lor"),
+    (Op::Fold(Operator::Lxor), 0x5800_0009, 0x32, c"ompi_mpi_op_lxor"),
     (Op::Least, 0x5800_000b, 0x38, c"ompi_mpi_op_minloc"),
     (Op::Most, 0x5800_000c, 0x39, c"ompi_mpi_op_maxloc"),
 ];

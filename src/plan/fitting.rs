@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::gate::Reason;
 use crate::gate::eligibility::{Keys, bounded};
+use crate::leaf::arithmetic::Arithmetic;
 use crate::leaf::segment;
 use crate::topology::Image;
 
@@ -13,10 +14,7 @@ pub const MOST_IMAGE: usize = segment::BLOCK - 4096;
 /// The arithmetic of a fold, by the kernel or by shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// `enum fb_op`.
-    pub op: u8,
-    /// `enum fb_type`, or, by shards, any that the leaf folds.
-    pub element: u8,
+    pub arithmetic: Arithmetic,
     /// The elements are folded as keys.
     pub keys: Option<Keys>,
 }

@@ -31,10 +31,6 @@ pub struct Case<'a> {
 pub struct Plan {
     /// The ranks that bring data, and the ranks that get some.
     pub pattern: Pattern,
-    /// The op of a fold, as the frames have it.
-    pub op: u8,
-    /// The type of its elements, as the frames have it.
-    pub element: u8,
     /// Bytes of the message; of a gather, of this rank's part.
     pub bytes: usize,
     /// The source of these bytes.

@@ -13,7 +13,7 @@ pub const TYPES: &str = "all";
 
 /// A plan that folds nothing.
 pub fn moves(pattern: Pattern, bytes: usize, source: Source, sink: Sink) -> Plan {
-    Plan { pattern, op: 0, element: 0, bytes, source, sink }
+    Plan { pattern, bytes, source, sink }
 }
 
 /// This rank's contribution, unchanged.

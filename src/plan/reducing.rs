@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::fitting::{Kernel, MOST_IMAGE, all, parts};
 use super::moving::{moves, source};
 use super::{Case, Deposits, Finish, Fit, Plan, Sink, Source};
-use crate::bindings as b;
 use crate::engine::{Pattern, SHARDS_FROM};
 use crate::gate::eligibility::{By, Keys, Reduction};
 use crate::gate::{Ends, Reason, Share};
+use crate::leaf::arithmetic::{Arithmetic, Operator};
 use crate::topology::Place;
 
 /// The types and ops that are folded, for people.
@@ -49,27 +49,27 @@ pub fn fit(
         {
             (None, MOST_IMAGE)
         }
-        By::Kernel { op, element, keys } => {
-            let fit = Fit::Folded(bytes, Kernel { op, element, keys });
+        By::Kernel { arithmetic, keys } => {
+            let fit = Fit::Folded(bytes, Kernel { arithmetic, keys });
             let shards = by_shards && bytes > SHARDS_FROM && !case.admitted.measured;
             let swapped = if shards { instead_of_shards(&fit, place) } else { None };
             return Ok(swapped.unwrap_or(fit));
         }
-        By::Own { op, element } => (Some((op, element)), paying(ranks, chunk)),
-        By::Exact { element, always: false } => {
-            (Some((b::FB_OP_SUM as u8, element)), paying(ranks, chunk))
+        By::Own(arithmetic) => (Some(arithmetic), paying(ranks, chunk)),
+        By::Exact { real, always: false } => {
+            (Some(Arithmetic { op: Operator::Sum, element: real.into() }), paying(ranks, chunk))
         }
         By::Exact { always: true, .. } => (None, MOST_IMAGE),
-        By::Quantized { .. } => return Err(Reason::Datatype),
+        By::Quantized(_) => return Err(Reason::Datatype),
         By::Mpi => (None, chunk),
     };
     let most = most.min(deposited);
-    if let Some((op, element)) = shards
+    if let Some(arithmetic) = shards
         && by_shards
         && place.has_shards
         && bytes.saturating_mul(ranks) > most
     {
-        return Ok(Fit::Folded(bytes, Kernel { op, element, keys: None }));
+        return Ok(Fit::Folded(bytes, Kernel { arithmetic, keys: None }));
     }
     // Before there is an image for it.
     all(bytes, ranks, most)?;
@@ -114,7 +114,7 @@ pub fn fold(pattern: Pattern, ends: &Ends, bytes: usize, kernel: Kernel, sink: S
         (Some(keys), Some(brings)) => Source::Keys(brings.data, keys),
         _ => source(ends),
     };
-    Plan { pattern, op: kernel.op, element: kernel.element, bytes, source, sink }
+    Plan { pattern, bytes, source, sink }
 }
 
 /// Brings everyone's part together, at the root if there is one and can be; a rank that gets something folds its
@@ -145,6 +145,7 @@ pub fn deposit(case: Case<'_>, fit: Fit, share: Share) -> Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::leaf::arithmetic::{Element, Real};
     use crate::topology::Layout;
 
     #[test]
@@ -153,14 +154,14 @@ mod tests {
             Place::new(Layout::new(hosts.iter().copied()), 0, 1408, true).expect("a rank")
         };
         let fold = |bytes, keys| {
-            let (op, element) = (b::FB_OP_SUM as u8, b::FB_TYPE_I32 as u8);
-            Fit::Folded(bytes, Kernel { op, element, keys })
+            let arithmetic = Arithmetic { op: Operator::Sum, element: Element::I32 };
+            Fit::Folded(bytes, Kernel { arithmetic, keys })
         };
         let two = &mut place(&["a", "b"]);
         let swapped = instead_of_shards(&fold(8192, None), two).expect("a swap").parts();
         assert_eq!([swapped.part(0), swapped.part(1)], [0..8192, 8192..16384]);
         assert_eq!(instead_of_shards(&fold(8200, None), two), None);
-        let keys = Some(Keys::Reals { element: 0, most: false });
+        let keys = Some(Keys::Reals { format: Real::F32, most: false });
         assert_eq!(instead_of_shards(&fold(8192, keys), two), None);
         assert_eq!(instead_of_shards(&Fit::Whole(8192), two), None);
         assert_eq!(instead_of_shards(&fold(8192, None), &mut place(&["a", "b", "c"])), None);

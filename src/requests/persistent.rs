@@ -16,6 +16,7 @@ use crate::call::{Call, Message, Side};
 use crate::collectives::judge;
 use crate::comm::{Communicator, GroupSlot};
 use crate::gate::{Admitted, Ends};
+use crate::leaf::arithmetic::Real;
 use crate::leaf::quantize::Lender;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
@@ -27,8 +28,8 @@ use crate::stats::Way;
 pub enum Work {
     /// The call goes through the group in this form.
     Folded(Fit),
-    /// The numbers are quantized, with memory of the request's own.
-    Quantized(Numbers, Lender),
+    /// The numbers are quantized, with memory of the request's own; if some are not finite, they are folded in their format.
+    Quantized((Numbers, Real), Lender),
 }
 
 impl Work {

@@ -9,12 +9,14 @@ use std::ptr;
 use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::bindings::{FB_OP_MAX, FB_OP_SUM, FB_TYPE_U16};
 use crate::call::Collective;
 use crate::config::Quantize;
 use crate::engine::{Job, Pattern, Script, Step, Ways};
 use crate::gate::Ends;
-use crate::leaf::quantize::{Lender, Lent, Quantizer, Rounding, Width, is_alike, witness_of};
+use crate::leaf::arithmetic::{Arithmetic, Element, Operator, Real};
+use crate::leaf::quantize::{
+    Lender, Lent, Number, Quantizer, Rounding, Width, is_alike, witness_of,
+};
 use crate::wire::Mismatch;
 
 /// Bytes of integers that are summed at a time: they are in a cache still when they are made numbers again. Fewer make
@@ -25,8 +27,7 @@ const PART_BYTES: usize = 1 << 20;
 pub struct Request<'a> {
     pub collective: Collective,
     pub ends: &'a Ends,
-    /// The kind of its numbers, which a [`Quantizer`] takes.
-    pub element: u8,
+    pub element: Number,
     pub quantize: Quantize,
     /// Most bytes that a sum may have; and of one message of the group.
     pub most_asked: usize,
@@ -36,8 +37,6 @@ pub struct Request<'a> {
 /// The numbers of a sum: alike on all ranks but for the memory.
 #[derive(Clone)]
 pub struct Numbers {
-    /// As in [`Request`].
-    element: u8,
     quantize: Quantize,
     quantizer: Quantizer,
     rank: usize,
@@ -62,8 +61,8 @@ unsafe impl Sync for Numbers {}
 pub enum NotFinite {
     /// Another way than the script.
     Otherwise,
-    /// Within the group, by shards, as it is.
-    AsItIs,
+    /// Within the group, by shards, as such numbers.
+    AsItIs(Real),
 }
 
 /// The script of a quantized sum.
@@ -85,7 +84,7 @@ enum Stage {
     /// The integers of these numbers.
     Part(Range<usize>),
     /// The numbers themselves, in this memory.
-    AsItIs { part: Range<usize>, memory: Vec<u8> },
+    AsItIs { part: Range<usize>, real: Real, memory: Vec<u8> },
     /// A sum of as many bytes as all integers have, which finds that ranks bring unlike numbers. It is made in this memory.
     Unlike { _memory: Vec<u8> },
 }
@@ -116,9 +115,8 @@ impl Numbers {
         let count = bytes / size;
         let own = request.collective.share(ends).bytes(brings.shape.size);
         let gets = ends.gets.map(|gets| (gets.data, own.start / size..own.end / size));
-        let (element, rank, brings) = (request.element, ends.rank, brings.data.cast_const());
-        let quantize = *quantize;
-        let numbers = Self { element, quantize, quantizer, rank, brings, gets, size, width, count };
+        let (quantize, rank, brings) = (*quantize, ends.rank, brings.data.cast_const());
+        let numbers = Self { quantize, quantizer, rank, brings, gets, size, width, count };
         Some(numbers).filter(|numbers| numbers.bytes() <= request.most_bytes)
     }
 
@@ -199,7 +197,7 @@ impl Quantized {
         witness.copy_from_slice(&witness_of(*count));
         let (data, length) = (room.words.as_mut_ptr().cast(), size_of_val(room.words));
         self.stage = Stage::Exponents;
-        Step::Job(to_all(FB_OP_MAX as u8, FB_TYPE_U16 as u8, data, length), Ways::Usual)
+        Step::Job(to_all(Operator::Max, Element::U16, data, length), Ways::Usual)
     }
 
     /// # Safety
@@ -217,7 +215,7 @@ impl Quantized {
             return match self.not_finite {
                 NotFinite::Otherwise => Step::Otherwise,
                 // SAFETY: as demanded of this function.
-                NotFinite::AsItIs => unsafe { self.part_as_it_is(0, Vec::new()) },
+                NotFinite::AsItIs(real) => unsafe { self.part_as_it_is(0, real, Vec::new()) },
             };
         }
         // SAFETY: as demanded of this function.
@@ -279,7 +277,7 @@ impl Quantized {
     ///
     /// # Safety
     /// As [`Script::next`].
-    unsafe fn part_as_it_is(&mut self, first: usize, mut memory: Vec<u8>) -> Step {
+    unsafe fn part_as_it_is(&mut self, first: usize, real: Real, mut memory: Vec<u8>) -> Step {
         let numbers = &self.numbers;
         let part = numbers.part_as_it_is(first);
         if part.is_empty() {
@@ -292,27 +290,32 @@ impl Quantized {
                 numbers.brought(part.start * numbers.size..part.end * numbers.size),
             );
         }
-        let job = to_all(FB_OP_SUM as u8, numbers.element, memory.as_mut_ptr(), memory.len());
-        self.stage = Stage::AsItIs { part, memory };
+        let job = to_all(Operator::Sum, real.into(), memory.as_mut_ptr(), memory.len());
+        self.stage = Stage::AsItIs { part, real, memory };
         Step::Job(job, Ways::Usual)
     }
 
     /// # Safety
     /// As [`Script::next`].
-    unsafe fn after_part_as_it_is(&mut self, part: &Range<usize>, memory: Vec<u8>) -> Step {
+    unsafe fn after_part_as_it_is(
+        &mut self,
+        part: &Range<usize>,
+        real: Real,
+        memory: Vec<u8>,
+    ) -> Step {
         // SAFETY: as demanded of this function.
         unsafe {
             if let Some((into, first)) = self.numbers.place_of(part) {
                 let (into, start) = (&mut *into, first * self.numbers.size);
                 into.copy_from_slice(&memory[start..start + into.len()]);
             }
-            self.part_as_it_is(part.end, memory)
+            self.part_as_it_is(part.end, real, memory)
         }
     }
 
     /// The sum of integers of all ranks, in their place.
     fn sum(&self, data: *mut u8, bytes: usize) -> Job {
-        to_all(FB_OP_SUM as u8, self.numbers.quantize.width.element(), data, bytes)
+        to_all(Operator::Sum, self.numbers.quantize.width.element(), data, bytes)
     }
 
     /// # Safety
@@ -323,7 +326,9 @@ impl Quantized {
             match stage {
                 Stage::Exponents => self.after_exponents(lent),
                 Stage::Part(part) => self.after_part(&part, lent),
-                Stage::AsItIs { part, memory } => self.after_part_as_it_is(&part, memory),
+                Stage::AsItIs { part, real, memory } => {
+                    self.after_part_as_it_is(&part, real, memory)
+                }
                 Stage::Begin | Stage::Unlike { .. } => Step::Over(Ok(())),
             }
         }
@@ -348,8 +353,9 @@ impl Script for Quantized {
 }
 
 /// The fold of everyone's data, in its place.
-fn to_all(op: u8, element: u8, data: *mut u8, bytes: usize) -> Job {
-    Job { pattern: Pattern::FoldToAll, op, element, bytes, send: data, recv: data }
+fn to_all(op: Operator, element: Element, data: *mut u8, bytes: usize) -> Job {
+    let pattern = Pattern::FoldToAll(Arithmetic { op, element });
+    Job { pattern, bytes, send: data, recv: data }
 }
 
 /// Says once that a sum is not quantized which is asked to be, since the ranks are too many.
@@ -381,7 +387,7 @@ mod tests {
     use super::*;
     use crate::call::Elements;
     use crate::gate::judge::Parts;
-    use crate::leaf::fold::{F32, fold};
+    use crate::leaf::fold::fold;
     use crate::mpi::types::Shape;
 
     const COUNT: usize = 600_000;
@@ -403,7 +409,7 @@ mod tests {
         let request = Request {
             collective: Collective::Allreduce,
             ends: &ends,
-            element: F32,
+            element: Number::F32,
             quantize: quantize(),
             most_asked: most,
             most_bytes: most,
@@ -436,7 +442,10 @@ mod tests {
             unsafe {
                 let part = |job: &Job| slice::from_raw_parts(job.send, bytes).to_vec();
                 let mut all = part(jobs[0]);
-                jobs[1..].iter().for_each(|job| fold(&mut all, &part(job), job.op, job.element));
+                for job in &jobs[1..] {
+                    let Pattern::FoldToAll(arithmetic) = job.pattern else { panic!("{job:?}") };
+                    fold(&mut all, &part(job), arithmetic);
+                }
                 for job in jobs {
                     slice::from_raw_parts_mut(job.recv, bytes).copy_from_slice(&all);
                 }
@@ -468,7 +477,7 @@ mod tests {
     #[test]
     fn a_sum_is_exponents_and_then_parts() {
         let number = |rank: usize, i: usize| (i % 1000) as f32 / 7.0 + rank as f32;
-        let (data, lengths, otherwise) = sum(3, NotFinite::AsItIs, &lenders(), number);
+        let (data, lengths, otherwise) = sum(3, NotFinite::AsItIs(Real::F32), &lenders(), number);
         let exponents = 2 * (COUNT.div_ceil(quantize().block) + 4);
         assert_eq!(lengths, [exponents, PART_BYTES, 2 * COUNT - PART_BYTES]);
         assert!(!otherwise && data[0] == data[1] && data[0] == data[2]);
@@ -487,7 +496,7 @@ mod tests {
             _ => (i % 1000) as f32,
         };
         let lenders = lenders();
-        let (data, lengths, otherwise) = sum(3, NotFinite::AsItIs, &lenders, number);
+        let (data, lengths, otherwise) = sum(3, NotFinite::AsItIs(Real::F32), &lenders, number);
         let parts = [PART_BYTES, PART_BYTES, 4 * COUNT - 2 * PART_BYTES];
         assert!(!otherwise && lengths[1..] == parts, "{lengths:?}");
         for data in data {
@@ -507,7 +516,7 @@ mod tests {
         let step = |_: usize, i: usize| if i.is_multiple_of(256) { 1.0 } else { 1e-4 };
         let mut all = 0.0;
         for _ in 0..steps {
-            let (data, ..) = sum(2, NotFinite::AsItIs, &lenders, step);
+            let (data, ..) = sum(2, NotFinite::AsItIs(Real::F32), &lenders, step);
             all += f64::from(data[0][1]);
         }
         let exact = 2.0 * 1e-4 * f64::from(steps);
@@ -520,7 +529,7 @@ mod tests {
         let (mut one, mut other) = (vec![1.0; 300], vec![1.0; 301]);
         let data = [&mut one, &mut other].into_iter().enumerate();
         let script = |(rank, data): (usize, &mut Vec<f32>)| {
-            Quantized::new(numbers(rank, 2, data), NotFinite::AsItIs, Lender::default())
+            Quantized::new(numbers(rank, 2, data), NotFinite::AsItIs(Real::F32), Lender::default())
         };
         let mut scripts: Vec<_> = data.map(script).collect();
         let lengths = |scripts: &mut [Quantized]| {

@@ -7,11 +7,11 @@ use super::Request;
 use super::member::Membership;
 use super::outcome::{Outcome, Verdict};
 use super::trouble::{Missing, NoGroup, Trouble};
-use crate::bindings::{FB_OP_BOR, FB_TYPE_U8};
 use crate::config::Shared;
 use crate::engine::{Engine, Raw};
 use crate::group::{Group, GroupWire, Member};
 use crate::keeper::{Contact, Keeper};
+use crate::leaf::arithmetic::{Arithmetic, Element, Operator};
 use crate::mpi::Mpi;
 use crate::topology::Place;
 use crate::wait::Waiter;
@@ -183,11 +183,10 @@ fn try_out(
     // One chunk for each aggregator.
     let identity = wire.identity().clone();
     let bytes = usize::from(identity.members) * usize::from(identity.chunk_bytes);
-    let (op, element) = (FB_OP_BOR as u8, FB_TYPE_U8 as u8);
+    let fold = Kind::FoldToAll(Arithmetic { op: Operator::Bor, element: Element::U8 });
     let mut marks = vec![identity.me; bytes];
     let (send, recv) = (marks.as_ptr(), marks.as_mut_ptr());
-    let transfer = Transfer::new(Kind::FoldToAll, op, element, bytes)
-        .by(Algorithm::best(usize::from(identity.members)));
+    let transfer = Transfer::new(fold, bytes).by(Algorithm::best(usize::from(identity.members)));
     wire.submit(transfer, Raw::new(send, recv));
     while wire.take_over().is_none() {
         wire.poll(|| waiter.now());
@@ -205,7 +204,7 @@ fn try_out(
     let mut round_trip = Duration::MAX;
     for _ in 0..ROUND_TRIPS {
         let started = Instant::now();
-        wire.submit(Transfer::new(Kind::FoldToAll, op, element, 0), Raw::new(send, recv));
+        wire.submit(Transfer::new(fold, 0), Raw::new(send, recv));
         while wire.take_over().is_none() {
             wire.poll(|| waiter.now());
             if begin.elapsed() > patience {

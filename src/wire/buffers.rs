@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::leaf::arithmetic::Arithmetic;
 use crate::leaf::fold::fold;
 
 /// The memory of contributions and results: the two may be the same.
@@ -13,13 +14,13 @@ pub trait Buffers {
     /// Bytes `range` of the result.
     fn result(&self, range: Range<usize>) -> &[u8];
     /// Folds `data` into the result from byte `at`: result = result op data.
-    fn fold(&mut self, at: usize, data: &[u8], op: u8, element: u8);
+    fn fold(&mut self, at: usize, data: &[u8], arithmetic: Arithmetic);
     /// Whether contribution and result are the same memory.
     fn in_place(&self) -> bool;
     /// If they are not: makes our contribution the result, of bytes `range`.
     fn begin_with_own(&mut self, range: Range<usize>);
     /// If they are not: folds our contribution into the result, as `fold`.
-    fn fold_own(&mut self, range: Range<usize>, op: u8, element: u8);
+    fn fold_own(&mut self, range: Range<usize>, arithmetic: Arithmetic);
 }
 
 /// Contribution and result in one place.
@@ -36,8 +37,8 @@ impl Buffers for Vec<u8> {
         &self[range]
     }
 
-    fn fold(&mut self, at: usize, data: &[u8], op: u8, element: u8) {
-        fold(&mut self[at..at + data.len()], data, op, element);
+    fn fold(&mut self, at: usize, data: &[u8], arithmetic: Arithmetic) {
+        fold(&mut self[at..at + data.len()], data, arithmetic);
     }
 
     fn in_place(&self) -> bool {
@@ -46,5 +47,5 @@ impl Buffers for Vec<u8> {
 
     fn begin_with_own(&mut self, _: Range<usize>) {}
 
-    fn fold_own(&mut self, _: Range<usize>, _: u8, _: u8) {}
+    fn fold_own(&mut self, _: Range<usize>, _: Arithmetic) {}
 }

@@ -225,25 +225,25 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
 
     fn chunk_frame(&self, transfer: &Transfer, seq: u64, chunk: usize) -> b::fb_frame {
         let (kind, target, flags) = match transfer.kind {
-            Kind::FoldToAll | Kind::GatherToAll(_) => {
+            Kind::Barrier | Kind::FoldToAll(_) | Kind::GatherToAll(_) => {
                 let aggregator = self.aggregator(transfer.first + chunk);
                 let (target, flag) = match transfer.algorithm {
                     Algorithm::Direct => (0, b::FB_FLAG_DIRECT),
                     // Parts of a chunk that are put side by side are no fold, to be passed on whole.
-                    Algorithm::Ring if transfer.kind.part().is_none() => {
+                    Algorithm::Ring if transfer.kind.parts().is_none() => {
                         (aggregator, b::FB_FLAG_RING)
                     }
                     _ => (aggregator, b::FB_FLAG_RESULT_TO_ALL),
                 };
                 (b::FB_KIND_CONTRIBUTION, target, flag)
             }
-            Kind::FoldToRoot(root) | Kind::GatherToRoot(root, _) => {
+            Kind::FoldToRoot(root, _) | Kind::GatherToRoot(root, _) => {
                 (b::FB_KIND_CONTRIBUTION, root, 0)
             }
             Kind::Broadcast(root) => (b::FB_KIND_BROADCAST, root, 0),
         };
-        let Part { offset, extent } = transfer.kind.part().unwrap_or(Part { offset: 0, extent: 0 });
-        let (op, type_, flags) = (transfer.op, transfer.element, flags as u8);
+        let Part { offset, extent } = transfer.kind.parts().copied().unwrap_or_default();
+        let ((op, type_), flags) = (transfer.codes(), flags as u8);
         let length = self.range(transfer, chunk).len() as u16;
         let message = transfer.message;
         b::fb_frame {
@@ -270,12 +270,12 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         let flight = flights.get(number).expect("it is being started");
         let payload = flight.buffers.read(range);
         let awaited = match transfer.kind {
-            Kind::FoldToAll | Kind::GatherToAll(_) => {
+            Kind::Barrier | Kind::FoldToAll(_) | Kind::GatherToAll(_) => {
                 self.last_sync = seq;
                 self.contribute(frame, payload);
                 true
             }
-            Kind::FoldToRoot(root) | Kind::GatherToRoot(root, _) => {
+            Kind::FoldToRoot(root, _) | Kind::GatherToRoot(root, _) => {
                 self.contribute(frame, payload);
                 root == me
             }
@@ -360,7 +360,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
                 self.take_piece(&mut flights, awaited, source);
             } else {
                 let range = self.range(&transfer, chunk);
-                let length = transfer.kind.part().map_or(range.len(), |p| usize::from(p.extent));
+                let length = transfer.kind.parts().map_or(range.len(), |p| usize::from(p.extent));
                 let (data, cleared) = self.cells.result(seq, length);
                 if what == Coming::Chunk && mismatch.is_none() {
                     flight.buffers.write(range.start, data);

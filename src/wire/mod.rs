@@ -22,6 +22,7 @@ mod identity;
 mod mismatch;
 pub mod native;
 mod patience;
+mod pattern;
 mod seal;
 mod shards;
 pub mod socket;
@@ -32,6 +33,7 @@ pub use buffers::Buffers;
 pub use flight::Over;
 pub use identity::Identity;
 pub use mismatch::Mismatch;
+pub use pattern::Pattern;
 pub use transfer::{Kind, Part, Transfer};
 
 use flight::Flights;

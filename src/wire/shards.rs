@@ -14,7 +14,7 @@
 use super::cells::Memory;
 use super::flight::{Awaited, Coming, Flights};
 use super::stripe::{Stripe, in_flight};
-use super::transfer::Transfer;
+use super::transfer::{Kind, Transfer};
 use super::{Buffers, Fabric, Mismatch, Wire, most_frames};
 use crate::bindings as b;
 
@@ -22,7 +22,10 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     /// The stripe that the transfer goes on with.
     pub(super) fn next_stripe(&self, transfer: &Transfer, started: usize, of: usize) -> Stripe {
         let (members, window) = (usize::from(self.identity.members), self.cells.window());
-        let root = transfer.kind.root();
+        let root = match transfer.kind {
+            Kind::Broadcast(root) => Some(root),
+            _ => None,
+        };
         Stripe { root, ..Stripe::new(self.next_seq, started, of, members, window) }
     }
 
@@ -142,11 +145,8 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         let stripe = &mut flight.stripes[index];
         stripe.consumed = stripe.consumed.min(consumed);
         let (me, at) = (self.identity.me, range.start);
-        let (op, element) = (transfer.op, transfer.element);
         let own = stripe.shard(me);
-        if stripe.root.is_some() {
-            flight.buffers.write(at, data);
-        } else {
+        if let Some(arithmetic) = transfer.kind.arithmetic() {
             let stash = flight.stash.get_mut(index).map(std::mem::take);
             let first = self.bytes(&transfer, own.clone()).start;
             let kept = stash.as_deref().map(|stash| &stash[at - first..range.end - first]);
@@ -156,17 +156,19 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
                 if me == 0 && source == 1 && kept.is_none() {
                     flight.buffers.begin_with_own(range.clone());
                 }
-                flight.buffers.fold(at, data, op, element);
+                flight.buffers.fold(at, data, arithmetic);
             }
             if source + 1 == me {
                 match kept {
-                    Some(kept) => flight.buffers.fold(at, kept, op, element),
-                    None => flight.buffers.fold_own(range, op, element),
+                    Some(kept) => flight.buffers.fold(at, kept, arithmetic),
+                    None => flight.buffers.fold_own(range, arithmetic),
                 }
             }
             if let Some(stash) = stash {
                 flight.stash[index] = stash;
             }
+        } else {
+            flight.buffers.write(at, data);
         }
         let last_source = match stripe.root {
             Some(root) => root,

@@ -1,25 +1,15 @@
 //! Transfers on the wire: each is one collective, or a part of one, in terms of members.
 
+use super::pattern::Pattern;
 use super::{Algorithm, stripe};
 use crate::bindings as b;
+use crate::leaf::arithmetic::Arithmetic;
 
-/// The effect of a transfer. `root` is a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Everyone contributes, everyone gets the result (Allreduce; with no data, Barrier).
-    FoldToAll,
-    /// Everyone contributes, the root gets the result (Reduce).
-    FoldToRoot(u8),
-    /// The root's data goes to everyone (Bcast).
-    Broadcast(u8),
-    /// Everyone has a part of one chunk, everyone gets the chunk (Allgather).
-    GatherToAll(Part),
-    /// Everyone has a part of one chunk, the root gets the chunk (Gather).
-    GatherToRoot(u8, Part),
-}
+/// The effect of a transfer. Roots are members, and a gather is of one chunk.
+pub type Kind = Pattern<u8, Part>;
 
 /// This member's part of a gathered chunk; its bytes are the transfer's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
     /// Its place, a multiple of 8.
     pub offset: u16,
@@ -27,34 +17,10 @@ pub struct Part {
     pub extent: u16,
 }
 
-impl Kind {
-    /// Whether every member waits for the result, and learns from it.
-    pub(super) fn is_to_all(self) -> bool {
-        matches!(self, Self::FoldToAll | Self::GatherToAll(_))
-    }
-
-    /// The root of a broadcast.
-    pub(super) fn root(self) -> Option<u8> {
-        match self {
-            Self::Broadcast(root) => Some(root),
-            _ => None,
-        }
-    }
-
-    pub(super) fn part(self) -> Option<Part> {
-        match self {
-            Self::GatherToAll(part) | Self::GatherToRoot(_, part) => Some(part),
-            _ => None,
-        }
-    }
-}
-
 /// A transfer on the wire.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
     pub(super) kind: Kind,
-    pub(super) op: u8,
-    pub(super) element: u8,
     pub(super) algorithm: Algorithm,
     /// Length of this member's contribution, or of the broadcast.
     pub(super) bytes: usize,
@@ -65,22 +31,15 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// A transfer of `bytes`. `op` and `element` are of `enum fb_op` and `enum fb_type`; of gathers
-    /// and broadcasts they do not matter.
-    pub fn new(kind: Kind, op: u8, element: u8, bytes: usize) -> Self {
-        Self::part(kind, op, element, bytes, 0)
+    /// A transfer of `bytes`.
+    pub fn new(kind: Kind, bytes: usize) -> Self {
+        Self::part(kind, bytes, 0)
     }
 
     /// A part of a message, from its chunk `first`. Parts of whole chunks, one after the other, put
     /// on the wire what the message in one piece would: members may divide it as they like.
-    pub fn part(kind: Kind, op: u8, element: u8, bytes: usize, first: usize) -> Self {
-        let (op, element) = match kind {
-            Kind::FoldToAll | Kind::FoldToRoot(_) => (op, element),
-            Kind::Broadcast(_) => (0, 0),
-            Kind::GatherToAll(_) | Kind::GatherToRoot(..) => (b::FB_OP_PLACE as u8, 0),
-        };
-        let message = bytes as u64;
-        Self { kind, op, element, algorithm: Algorithm::Star, bytes, first, message }
+    pub fn part(kind: Kind, bytes: usize, first: usize) -> Self {
+        Self { kind, algorithm: Algorithm::Star, bytes, first, message: bytes as u64 }
     }
 
     /// The whole message, if this is a part of it: its bytes, and `FB_MISMATCHED` if ranks of this host
@@ -96,12 +55,21 @@ impl Transfer {
 
     pub(super) fn is_by_shards(&self, members: u8, window: u64) -> bool {
         self.algorithm == Algorithm::Shards
-            && matches!(self.kind, Kind::FoldToAll | Kind::Broadcast(_))
+            && matches!(self.kind, Kind::FoldToAll(_) | Kind::Broadcast(_))
             && self.bytes > 0
             && stripe::serves(usize::from(members), window)
     }
 
+    /// Op and type of its frames, `enum fb_op` and `enum fb_type`.
+    pub(super) fn codes(&self) -> (u8, u8) {
+        match (self.kind.arithmetic(), self.kind.parts()) {
+            (Some(Arithmetic { op, element }), _) => (op as u8, element as u8),
+            (None, Some(_)) => (b::FB_OP_PLACE as u8, 0),
+            (None, None) => (b::FB_OP_NONE as u8, 0),
+        }
+    }
+
     pub(super) fn chunks(&self, chunk_bytes: usize) -> usize {
-        if self.kind.part().is_some() { 1 } else { self.bytes.div_ceil(chunk_bytes).max(1) }
+        if self.kind.parts().is_some() { 1 } else { self.bytes.div_ceil(chunk_bytes).max(1) }
     }
 }

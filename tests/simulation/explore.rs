@@ -12,13 +12,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use foldback::bindings as b;
 use foldback::wire::Algorithm::{self, Direct, Ring, Shards, Star};
 use foldback::wire::{Kind, Transfer};
 
 use crate::adversary::{Choices, Deviation};
 use crate::network::{Network, Shape};
-use crate::{CELLS, CHUNK, Collective, Member, Order, Pattern, collectives, transfers};
+use crate::{CELLS, CHUNK, Collective, LONG_SUM, Member, Order, Pattern, collectives, transfers};
 
 #[derive(Clone, Copy, Debug)]
 struct Setting {
@@ -42,15 +41,14 @@ struct Took {
 /// Six collectives of one chunk, of every pattern; by shards, which is for long messages, of some chunks.
 fn six(algorithm: Algorithm) -> Vec<Collective> {
     let bytes = if algorithm == Shards { 2 * CHUNK } else { 16 };
-    let of = |pattern, op, bytes| Collective { pattern, op, element: 2, bytes };
-    let sum = b::FB_OP_SUM as u8;
+    let of = |pattern, bytes| Collective { pattern, bytes };
     vec![
-        of(Pattern::FoldToAll, sum, bytes),
-        of(Pattern::Broadcast(0), 0, bytes),
-        of(Pattern::FoldToRoot(1), sum, bytes),
-        of(Pattern::GatherToAll, 0, 16),
-        of(Pattern::Broadcast(1), 0, bytes),
-        of(Pattern::FoldToAll, sum, bytes),
+        of(Pattern::FoldToAll(LONG_SUM), bytes),
+        of(Pattern::Broadcast(0), bytes),
+        of(Pattern::FoldToRoot(1, LONG_SUM), bytes),
+        of(Pattern::GatherToAll(()), 16),
+        of(Pattern::Broadcast(1), bytes),
+        of(Pattern::FoldToAll(LONG_SUM), bytes),
     ]
 }
 
@@ -166,11 +164,10 @@ fn only_the_last_waits(algorithm: Algorithm, members: u8, deviations: &[Deviatio
     let choices = Rc::new(RefCell::new(Choices::new(deviations)));
     let network = Network::under(Box::new(choices.clone()), CELLS, members, false, true);
     let start = Instant::now();
-    let (sum, long) = (b::FB_OP_SUM as u8, b::FB_TYPE_I64 as u8);
     let mut wires: Vec<_> = (0..members)
         .map(|me| {
             let mut wire = network.wire(me);
-            wire.submit(Transfer::new(Kind::FoldToAll, sum, long, 8).by(algorithm), vec![1; 8]);
+            wire.submit(Transfer::new(Kind::FoldToAll(LONG_SUM), 8).by(algorithm), vec![1; 8]);
             wire.poll(|| start);
             wire
         })
@@ -278,12 +275,7 @@ fn a_tiny_window_bears_any_two_deviations() {
 /// ask for the first broadcast when it comes back.
 #[test]
 fn broadcasts_may_run_ahead_of_a_member() {
-    let broadcast = |index: u8| Collective {
-        pattern: Pattern::Broadcast(index % 2),
-        op: 0,
-        element: 0,
-        bytes: 16,
-    };
+    let broadcast = |index: u8| Collective { pattern: Pattern::Broadcast(index % 2), bytes: 16 };
     let plan: Vec<_> = (0..=255).chain(0..=255).map(broadcast).collect();
     explore(&Setting { members: 3, depth: 8, deviations: 2, among: 8, ..TWO }, &plan);
 }

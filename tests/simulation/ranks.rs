@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use foldback::bindings as b;
 use foldback::engine::{Engine, Job, Outcome, Pattern, Script, Step, Ways};
 use foldback::leaf::Leaf;
 use foldback::leaf::fold::fold;
@@ -21,7 +20,7 @@ use foldback::wire::cells::Mapped;
 use crate::adversary::Fault;
 use crate::network::{Network, Out, Shape};
 use crate::random::Rng;
-use crate::{CALM, CELLS, CHUNK, GHOSTS, MOST, ROUGH};
+use crate::{CALM, CELLS, CHUNK, GHOSTS, MOST, ROUGH, arithmetic};
 
 /// One run.
 #[derive(Clone, Copy)]
@@ -62,8 +61,6 @@ fn layout(setting: &Setting, rng: &mut Rng) -> Layout {
 #[derive(Debug)]
 struct Collective {
     pattern: Pattern,
-    op: u8,
-    element: u8,
     /// Of the message; of a gather, nothing.
     bytes: usize,
     in_place: bool,
@@ -85,37 +82,19 @@ fn collective(setting: &Setting, layout: &Layout, rng: &mut Rng) -> Collective {
     };
     let of_a_chunk = CHUNK as u64 / layout.ranks() as u64 - 8;
     let pattern = match rng.below(if setting.to_all { 6 } else { 3 }) {
-        0 => Pattern::FoldToRoot(root),
+        0 => Pattern::FoldToRoot(root, arithmetic(rng)),
         1 => Pattern::Broadcast(root),
         2 => Pattern::GatherToRoot(root, parts(of_a_chunk)),
         3 => Pattern::GatherToAll(parts([of_a_chunk, 2000][rng.below(2) as usize])),
-        _ => Pattern::FoldToAll,
+        _ => Pattern::FoldToAll(arithmetic(rng)),
     };
-    let folds = matches!(pattern, Pattern::FoldToAll | Pattern::FoldToRoot(_));
-    Collective {
-        op: if folds { 1 + rng.below(10) as u8 } else { 0 },
-        element: if folds { rng.below(u64::from(b::FB_TYPE_COUNT)) as u8 } else { 0 },
-        bytes,
-        in_place: folds && rng.below(2) == 0,
-        pattern,
-    }
+    let in_place = pattern.arithmetic().is_some() && rng.below(2) == 0;
+    Collective { pattern, bytes, in_place }
 }
 
 impl Collective {
     fn image(&self) -> Option<&Image> {
-        match &self.pattern {
-            Pattern::GatherToAll(image) | Pattern::GatherToRoot(_, image) => Some(image),
-            _ => None,
-        }
-    }
-
-    /// Whether a rank gets something.
-    fn gets(&self, rank: usize) -> bool {
-        match self.pattern {
-            Pattern::FoldToAll | Pattern::GatherToAll(_) => true,
-            Pattern::FoldToRoot(root) | Pattern::GatherToRoot(root, _) => root == rank,
-            Pattern::Broadcast(root) => root != rank,
-        }
+        self.pattern.parts().map(Arc::as_ref)
     }
 
     /// A rank's contribution, a function of all that names it.
@@ -129,10 +108,11 @@ impl Collective {
     fn answer(&self, seed: u64, number: usize, ranks: usize, got: &[u8]) -> Vec<u8> {
         match &self.pattern {
             Pattern::Broadcast(root) => self.brings(seed, number, *root),
-            Pattern::FoldToAll | Pattern::FoldToRoot(_) => {
+            Pattern::Barrier => Vec::new(),
+            Pattern::FoldToAll(arithmetic) | Pattern::FoldToRoot(_, arithmetic) => {
                 let mut all = self.brings(seed, number, 0);
                 for rank in 1..ranks {
-                    fold(&mut all, &self.brings(seed, number, rank), self.op, self.element);
+                    fold(&mut all, &self.brings(seed, number, rank), *arithmetic);
                 }
                 all
             }
@@ -216,13 +196,11 @@ impl Rank {
     fn job(&mut self, setting: &Setting, plan: &[Collective], rank: usize) -> (Job, Outcome) {
         let (number, c) = (self.begun, &plan[self.begun]);
         let mut send = c.brings(setting.seed, number, rank);
-        let gets = if c.gets(rank) { c.image().map_or(c.bytes, Image::bytes) } else { 0 };
+        let gets = if c.pattern.gets(rank) { c.image().map_or(c.bytes, Image::bytes) } else { 0 };
         let mut recv = if c.in_place { Vec::new() } else { vec![0xee; gets] };
         let over = Outcome::default();
         let job = Job {
             pattern: c.pattern.clone(),
-            op: c.op,
-            element: c.element,
             bytes: send.len(),
             recv: if c.in_place { send.as_mut_ptr() } else { recv.as_mut_ptr() },
             send: send.as_ptr(),
@@ -245,7 +223,7 @@ impl Rank {
         assert_eq!(over.get(), Some(&Ok(())), "seed {}", setting.seed);
         let c = &plan[number];
         let got = if c.in_place { &send } else { &recv };
-        if c.gets(rank) {
+        if c.pattern.gets(rank) {
             let right = *got == c.answer(setting.seed, number, ranks, got);
             assert!(right, "wrong, seed {}, rank {rank}, number {number}: {c:?}", setting.seed);
         }

@@ -71,12 +71,11 @@ impl DerefMut for Lent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leaf::fold::F32;
-    use crate::leaf::quantize::{Quantizer, Width};
+    use crate::leaf::quantize::{Number, Quantizer, Width};
 
     /// Begins a sum of 8 floats, whose errors are all `error` in the end. Returns the errors that it begins with.
     fn sum(lent: &mut Lent, error: u8) -> Vec<u8> {
-        let quantizer = Quantizer::new(F32, Width::Int8, 4, 2).expect("a quantizer");
+        let quantizer = Quantizer::new(Number::F32, Width::Int8, 4, 2).expect("a quantizer");
         lent.begin(&quantizer, 32, 8, true);
         let (numbers, left_out) = lent.room().carried.expect("errors are carried over");
         let before = left_out.clone();

@@ -13,16 +13,44 @@ use std::iter;
 
 use serde::{Deserialize, Serialize};
 
-use super::fold::{F32, F64};
-use crate::bindings as b;
+use super::arithmetic::{self, Element};
+use Number::{BF16, F16, F32, F64};
 pub use memory::{Lender, Lent};
 use numbers::{Brain, Dither, Half, Lane, Noise, Real, Silence};
 use vectors::{Work, in_the_usual_environment, vectorized};
 
-/// `element` of IEEE 754's binary16, beside [`F32`] and [`F64`].
-pub const F16: u8 = 0x82;
-/// Of bfloat16, the upper half of a float.
-pub const BF16: u8 = 0x83;
+/// A format of the numbers that are quantized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Number {
+    /// IEEE 754's binary16.
+    F16,
+    /// bfloat16, the upper half of a float.
+    BF16,
+    /// IEEE 754's binary32.
+    F32,
+    /// IEEE 754's binary64.
+    F64,
+}
+
+impl From<arithmetic::Real> for Number {
+    fn from(real: arithmetic::Real) -> Self {
+        match real {
+            arithmetic::Real::F32 => Self::F32,
+            arithmetic::Real::F64 => Self::F64,
+        }
+    }
+}
+
+impl Number {
+    /// The format as processes fold it, if they do.
+    pub fn real(self) -> Option<arithmetic::Real> {
+        match self {
+            F32 => Some(arithmetic::Real::F32),
+            F64 => Some(arithmetic::Real::F64),
+            F16 | BF16 => None,
+        }
+    }
+}
 
 /// The type of integers that are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,12 +73,12 @@ impl Width {
         }
     }
 
-    /// Its type, of `enum fb_type`.
-    pub fn element(self) -> u8 {
+    /// Its type.
+    pub fn element(self) -> Element {
         match self {
-            Self::Int8 => b::FB_TYPE_I8 as u8,
-            Self::Int16 => b::FB_TYPE_I16 as u8,
-            Self::Int32 => b::FB_TYPE_I32 as u8,
+            Self::Int8 => Element::I8,
+            Self::Int16 => Element::I16,
+            Self::Int32 => Element::I32,
         }
     }
 
@@ -88,8 +116,7 @@ impl Rounding {
 /// Numbers of a kind, cut into blocks, that so many ranks add up.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantizer {
-    /// [`F32`], [`F64`], [`F16`] or [`BF16`].
-    element: u8,
+    element: Number,
     width: Width,
     /// Numbers of a block; the last one may have fewer.
     block: usize,
@@ -97,10 +124,9 @@ pub struct Quantizer {
 }
 
 impl Quantizer {
-    /// `None`: such numbers, or so many ranks, it does not serve.
-    pub fn new(element: u8, width: Width, block: usize, ranks: usize) -> Option<Self> {
-        let serves = matches!(element, F32 | F64 | F16 | BF16) && block > 0;
-        Some(Self { element, width, block, bits: width.bits(ranks)? }).filter(|_| serves)
+    /// `None`: there are too many ranks, or a block has no numbers.
+    pub fn new(element: Number, width: Width, block: usize, ranks: usize) -> Option<Self> {
+        Some(Self { element, width, block, bits: width.bits(ranks)? }).filter(|_| block > 0)
     }
 
     /// Bytes of a number.
@@ -108,7 +134,7 @@ impl Quantizer {
         match self.element {
             F16 | BF16 => 2,
             F32 => 4,
-            _ => 8,
+            F64 => 8,
         }
     }
 
@@ -122,7 +148,7 @@ impl Quantizer {
         match self.element {
             F16 => 0x1f,
             F32 | BF16 => 0xff,
-            _ => 0x7ff,
+            F64 => 0x7ff,
         }
     }
 
@@ -184,7 +210,7 @@ pub struct Scratch {
     numbers: Vec<u8>,
     /// The rounding errors of the last sum of each length, with the element, for the sums that were made
     /// last.
-    left_out: Vec<(u8, Vec<u8>)>,
+    left_out: Vec<(Number, Vec<u8>)>,
     /// Sums so far.
     sums: u64,
     /// The sum that was begun last.
@@ -270,8 +296,8 @@ impl Scratch {
 }
 
 /// Puts the rounding errors of sums of this length last; zeros, at first.
-fn find_left_out(all: &mut Vec<(u8, Vec<u8>)>, element: u8, bytes: usize) {
-    let is_this = |(of, left): &(u8, Vec<u8>)| *of == element && left.len() == bytes;
+fn find_left_out(all: &mut Vec<(Number, Vec<u8>)>, element: Number, bytes: usize) {
+    let is_this = |(of, left): &(Number, Vec<u8>)| *of == element && left.len() == bytes;
     match all.iter().position(is_this) {
         Some(at) => all[at..].rotate_left(1),
         None => {
@@ -296,9 +322,9 @@ macro_rules! of_its_kind {
             (F32, Width::Int8) => $work.of::<f32, 4, i8, 1>(),
             (F32, Width::Int16) => $work.of::<f32, 4, i16, 2>(),
             (F32, Width::Int32) => $work.of::<f32, 4, i32, 4>(),
-            (_, Width::Int8) => $work.of::<f64, 8, i8, 1>(),
-            (_, Width::Int16) => $work.of::<f64, 8, i16, 2>(),
-            (_, Width::Int32) => $work.of::<f64, 8, i32, 4>(),
+            (F64, Width::Int8) => $work.of::<f64, 8, i8, 1>(),
+            (F64, Width::Int16) => $work.of::<f64, 8, i16, 2>(),
+            (F64, Width::Int32) => $work.of::<f64, 8, i32, 4>(),
         }
     };
 }
@@ -311,7 +337,7 @@ fn are_floats<N: Real<S>, const S: usize, const W: usize>() -> bool {
 }
 
 struct Exponents<'a> {
-    element: u8,
+    element: Number,
     numbers: &'a [u8],
     block: usize,
     into: &'a mut [u16],
@@ -335,7 +361,7 @@ impl Work for Exponents<'_> {
             F16 => self.of::<Half, 2>(),
             BF16 => self.of::<Brain, 2>(),
             F32 => self.of::<f32, 4>(),
-            _ => self.of::<f64, 8>(),
+            F64 => self.of::<f64, 8>(),
         }
     }
 }
@@ -397,7 +423,7 @@ impl Work for Integers<'_> {
 }
 
 struct Sums<'a> {
-    element: u8,
+    element: Number,
     parts: [&'a [u8]; 2],
     into: &'a mut [u8],
 }
@@ -420,7 +446,7 @@ impl Work for Sums<'_> {
             F16 => self.of::<Half, 2>(),
             BF16 => self.of::<Brain, 2>(),
             F32 => self.of::<f32, 4>(),
-            _ => self.of::<f64, 8>(),
+            F64 => self.of::<f64, 8>(),
         }
     }
 }
@@ -559,7 +585,6 @@ mod tests {
         assert_eq!((Width::Int8.bits(63), Width::Int8.bits(64)), (Some(1), None));
         assert_eq!((Width::Int16.bits(1 << 13), Width::Int16.bits(1 << 14)), (Some(1), None));
         assert!(Quantizer::new(F32, Width::Int16, 0, 2).is_none());
-        assert!(Quantizer::new(b::FB_TYPE_I32 as u8, Width::Int16, 8, 2).is_none());
     }
 
     #[test]
@@ -640,14 +665,14 @@ mod tests {
                         &|into| Integers { of, numbers, exponents, rounding, into }.work(),
                         bytes,
                     );
-                    assert!(integers == portable, "{element:#x} {width:?} {rounding:?}");
+                    assert!(integers == portable, "{element:?} {width:?} {rounding:?}");
                     let sums = &integers[..];
                     let back = made(&|into| of.dequantize(sums, exponents, 0, into), numbers.len());
                     let portable = made(
                         &|into| Numbers { of, sums, exponents, begun: 0, into }.work(),
                         numbers.len(),
                     );
-                    assert!(back == portable, "{element:#x} {width:?} back");
+                    assert!(back == portable, "{element:?} {width:?} back");
                 }
             }
         }
