@@ -55,6 +55,68 @@ pub unsafe trait Memory {
     }
 }
 
+/// `struct fb_control`, as this process and the programs share it.
+#[repr(C)]
+struct Control {
+    consumed: AtomicU64,
+    heard: AtomicU64,
+    _token: AtomicU64,
+    mismatched: AtomicU64,
+    overheard: AtomicU64,
+    multicast: AtomicU32,
+    missed: AtomicU32,
+    repeated: AtomicU64,
+}
+
+/// The first fields of `struct fb_cell`, as this process and the programs share them. The others are of whoever holds
+/// the lock, or of nobody while the chunk is ready.
+#[repr(C)]
+struct Head {
+    seq: AtomicU64,
+    ready: AtomicU64,
+    arrived: AtomicU64,
+    consumed: AtomicU64,
+    lock: AtomicU32,
+    _kind: AtomicU32,
+}
+
+/// Asserts that the fields of a view are where the programs have them.
+macro_rules! same_places {
+    ($view:ty, $bound:ty, $($field:ident),*) => {
+        const _: () = {
+            assert!(align_of::<$view>() == align_of::<$bound>());
+            $(assert!(offset_of!($view, $field) == offset_of!($bound, $field));)*
+        };
+    };
+}
+
+same_places!(
+    Control, fb_control, consumed, heard, mismatched, overheard, multicast, missed, repeated
+);
+same_places!(Head, fb_cell, seq, ready, arrived, consumed, lock);
+const _: () = assert!(size_of::<Control>() == size_of::<fb_control>());
+const _: () = assert!(size_of::<Head>() == offset_of!(fb_cell, length));
+
+/// A taken lock of a cell.
+struct Locked<'a>(&'a AtomicU32);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+impl Head {
+    /// Takes the cell's lock, which keeps the programs out. They hold it for microseconds, and never wait with it taken.
+    fn lock(&self) -> Locked<'_> {
+        let lock = &self.lock;
+        while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            std::hint::spin_loop();
+        }
+        Locked(lock)
+    }
+}
+
 /// Cells of one group on one host.
 pub struct Cells<M> {
     memory: M,
@@ -76,74 +138,79 @@ impl<M: Memory> Cells<M> {
         self.memory.window().into()
     }
 
-    fn control(&self) -> *mut fb_control {
-        self.memory.base()
+    fn control(&self) -> &Control {
+        // SAFETY: the first element, for as long as the memory lives (contract of `Memory`). Its fields lie as in the
+        // view, which has atomics only.
+        unsafe { &*self.memory.base().cast() }
     }
 
     fn cell(&self, seq: u64) -> *mut fb_cell {
         self.memory.cell(seq)
     }
 
+    #[inline]
+    fn head(&self, seq: u64) -> &Head {
+        // SAFETY: the cell is in the memory for as long as that lives (contract of `Memory`). Its first fields lie as in
+        // the view, which has atomics only.
+        unsafe { &*self.cell(seq).cast() }
+    }
+
     /// Tells the programs that this host has released every chunk up to `seq`.
     pub fn set_consumed(&self, seq: u64) {
-        // SAFETY: the field is in the memory, aligned, and shared with programs that read it whole.
-        let consumed = unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).consumed) };
-        consumed.store(seq, Ordering::Release);
+        self.control().consumed.store(seq, Ordering::Release);
     }
 
     /// Members whose HELLO has arrived, one bit each.
     pub fn heard(&self) -> u64 {
-        // SAFETY: as in `set_consumed`.
-        let heard = unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).heard) };
-        heard.load(Ordering::Acquire)
+        self.control().heard.load(Ordering::Acquire)
     }
 
     /// Members whose HELLO to everyone has arrived, one bit each.
     pub fn overheard(&self) -> u64 {
-        // SAFETY: as in `set_consumed`.
-        let overheard = unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).overheard) };
-        overheard.load(Ordering::Acquire)
+        self.control().overheard.load(Ordering::Acquire)
     }
 
     /// Tells the programs that all members hear what goes to all at once.
     pub fn set_multicast(&self) {
-        // SAFETY: as in `set_consumed`.
-        let multicast = unsafe { AtomicU32::from_ptr(&raw mut (*self.control()).multicast) };
-        multicast.store(1, Ordering::Release);
+        self.control().multicast.store(1, Ordering::Release);
     }
 
     /// Whether this host does not hear what goes to all at once, though it was thought to.
     pub fn is_deaf(&self) -> bool {
-        // SAFETY: as in `set_consumed`.
-        let missed = unsafe { AtomicU32::from_ptr(&raw mut (*self.control()).missed) };
-        missed.load(Ordering::Relaxed) > FB_DEAF_FROM
+        self.control().missed.load(Ordering::Relaxed) > FB_DEAF_FROM
     }
 
     /// The number of frames that said what was known already.
     pub fn repeated(&self) -> u64 {
-        // SAFETY: as in `set_consumed`.
-        let repeated = unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).repeated) };
-        repeated.load(Ordering::Relaxed)
+        self.control().repeated.load(Ordering::Relaxed)
+    }
+
+    /// Whether frames have come here that cannot be of the collectives that they were taken for.
+    pub fn out_of_step(&self) -> bool {
+        self.control().mismatched.load(Ordering::Relaxed) != 0
     }
 
     /// Whether chunk `seq` is there: its result, or its broadcast.
     #[inline]
     pub fn is_ready(&self, seq: u64) -> bool {
-        // SAFETY: the field is in the memory, aligned, and changed by atomic exchange only.
-        let ready = unsafe { AtomicU64::from_ptr(&raw mut (*self.cell(seq)).ready) };
-        ready.load(Ordering::Acquire) == seq
+        self.head(seq).ready.load(Ordering::Acquire) == seq
     }
 
     /// Of a ready chunk: the data, and up to which chunk every host is done (results only).
     pub fn result(&self, seq: u64, length: usize) -> (&[u8], u64) {
         debug_assert!(self.is_ready(seq) && length <= self.memory.most_bytes().into());
-        let cell = self.cell(seq);
+        let consumed = self.head(seq).consumed.load(Ordering::Relaxed);
         // SAFETY: a ready cell is not written again until this host says that it has released the chunk
         // (window rule, docs/contributing/protocol.md), which takes `set_consumed`, after the borrow.
-        unsafe {
-            let data = std::slice::from_raw_parts((&raw const (*cell).data).cast::<u8>(), length);
-            (data, (*cell).consumed)
-        }
+        (unsafe { self.data(seq, length) }, consumed)
+    }
+
+    /// # Safety
+    /// The cell has so many bytes, and nobody writes them as long as they are borrowed.
+    unsafe fn data(&self, seq: u64, length: usize) -> &[u8] {
+        let cell = self.cell(seq);
+        // SAFETY: as demanded of this function.
+        unsafe { std::slice::from_raw_parts((&raw const (*cell).data).cast::<u8>(), length) }
     }
 
     /// Of a ready chunk: the kind of frame it came in (a result counts as a contribution), and its
@@ -152,7 +219,7 @@ impl<M: Memory> Cells<M> {
     pub fn terms(&self, seq: u64) -> (fb_kind, u64) {
         debug_assert!(self.is_ready(seq));
         let cell = self.cell(seq);
-        // SAFETY: as in `result`.
+        // SAFETY: nobody writes to a ready cell, as in `result`.
         unsafe { (fb_kind::from((*cell).kind), (*cell).message) }
     }
 
@@ -161,7 +228,7 @@ impl<M: Memory> Cells<M> {
     pub fn deposit(&self, seq: u64, source: Option<u8>) -> Option<(fb_frame, &[u8])> {
         debug_assert!(self.is_ready(seq));
         let cell = self.cell(seq);
-        // SAFETY: as in `result`.
+        // SAFETY: nobody writes to a ready cell, as in `result`.
         unsafe {
             let kind = (*cell).kind;
             if ![FB_KIND_BROADCAST, FB_KIND_PIECE].contains(&fb_kind::from(kind)) {
@@ -180,57 +247,27 @@ impl<M: Memory> Cells<M> {
                 target: (*cell).target,
                 length,
                 flags: (*cell).flags,
-                detail: (*cell).arrived,
+                detail: self.head(seq).arrived.load(Ordering::Relaxed),
                 ..Default::default()
             };
-            let data = (&raw const (*cell).data).cast::<u8>();
-            Some((frame, std::slice::from_raw_parts(data, length.into())))
+            Some((frame, self.data(seq, length.into())))
         }
     }
 
     /// Has a ready chunk be as if it had not come.
     pub fn discard(&self, seq: u64) {
-        let cell = self.cell(seq);
-        // SAFETY: as in `post`.
-        unsafe {
-            let lock = self.lock(cell);
-            // No chunk that the cell takes is between this number and the chunk's own.
-            AtomicU64::from_ptr(&raw mut (*cell).seq).store(seq - 1, Ordering::Release);
-            AtomicU64::from_ptr(&raw mut (*cell).ready).store(0, Ordering::Release);
-            lock.store(0, Ordering::Release);
-        }
-    }
-
-    /// Takes the cell's lock, which keeps the programs out. They hold it for microseconds, and never wait with it taken.
-    ///
-    /// # Safety
-    /// The cell is of this memory.
-    unsafe fn lock(&self, cell: *mut fb_cell) -> &AtomicU32 {
-        // SAFETY: an aligned field of the memory.
-        let lock = unsafe { AtomicU32::from_ptr(&raw mut (*cell).lock) };
-        while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            std::hint::spin_loop();
-        }
-        lock
-    }
-
-    /// Whether frames have come here that cannot be of the collectives that they were taken for.
-    pub fn out_of_step(&self) -> bool {
-        // SAFETY: as in `set_consumed`.
-        let mismatched = unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).mismatched) };
-        mismatched.load(Ordering::Relaxed) != 0
+        let head = self.head(seq);
+        let _locked = head.lock();
+        // No chunk that the cell takes is between this number and the chunk's own.
+        head.seq.store(seq - 1, Ordering::Release);
+        head.ready.store(0, Ordering::Release);
     }
 
     /// Members whose contribution to chunk `seq` has been folded here, one bit each.
     pub fn arrived(&self, seq: u64) -> u64 {
-        let cell = self.cell(seq);
-        // SAFETY: aligned fields of the memory, written whole by the programs.
-        let (holds, arrived) = unsafe {
-            (
-                AtomicU64::from_ptr(&raw mut (*cell).seq).load(Ordering::Acquire),
-                AtomicU64::from_ptr(&raw mut (*cell).arrived).load(Ordering::Acquire),
-            )
-        };
+        let head = self.head(seq);
+        let (holds, arrived) =
+            (head.seq.load(Ordering::Acquire), head.arrived.load(Ordering::Acquire));
         if holds == seq { arrived } else { 0 }
     }
 
@@ -247,24 +284,22 @@ impl<M: Memory> Cells<M> {
 
     /// The payload of a frame of this host that has been posted.
     pub fn posted(&self, frame: &fb_frame) -> &[u8] {
-        let cell = self.cell(frame.seq);
-        // SAFETY: as in `result`; a posted cell is written again only when all have released it.
-        unsafe {
-            let data = (&raw const (*cell).data).cast::<u8>();
-            std::slice::from_raw_parts(data, usize::from(frame.length))
-        }
+        // SAFETY: a posted cell, of as many bytes, is written again only when all members have released the chunk, as in
+        // `result`.
+        unsafe { self.data(frame.seq, frame.length.into()) }
     }
 
     fn post(&self, frame: &fb_frame, payload: &[u8], kind: u8) -> &[u8] {
         assert!(payload.len() <= self.memory.most_bytes().into());
-        let cell = self.cell(frame.seq);
-        // SAFETY: aligned fields of the memory. The lock keeps the programs out while the cell
-        // changes hands.
+        let (head, cell) = (self.head(frame.seq), self.cell(frame.seq));
+        let is_broadcast = kind == FB_KIND_BROADCAST as u8;
+        let locked = head.lock();
+        // Of a broadcast the seal of its payload, which a program or deputy sends on.
+        let arrived = if is_broadcast { frame.detail } else { 0 };
+        head.arrived.store(arrived, Ordering::Relaxed);
+        head.consumed.store(frame.consumed, Ordering::Relaxed);
+        // SAFETY: a cell of the memory, which has room for the payload. Its lock is taken, which keeps the programs out.
         unsafe {
-            let lock = self.lock(cell);
-            // Of a broadcast the seal of its payload, which a program or deputy sends on.
-            (*cell).arrived = if kind == FB_KIND_BROADCAST as u8 { frame.detail } else { 0 };
-            (*cell).consumed = frame.consumed;
             (*cell).kind = kind;
             (*cell).op = frame.op;
             (*cell).type_ = frame.type_;
@@ -280,13 +315,14 @@ impl<M: Memory> Cells<M> {
             (*cell).fanned_out = 1;
             let data = (&raw mut (*cell).data).cast::<u8>();
             std::ptr::copy_nonoverlapping(payload.as_ptr(), data, payload.len());
-            AtomicU64::from_ptr(&raw mut (*cell).seq).store(frame.seq, Ordering::Release);
-            if kind == FB_KIND_BROADCAST as u8 {
-                AtomicU64::from_ptr(&raw mut (*cell).ready).store(frame.seq, Ordering::Release);
-            }
-            lock.store(0, Ordering::Release);
-            std::slice::from_raw_parts(data, payload.len())
         }
+        head.seq.store(frame.seq, Ordering::Release);
+        if is_broadcast {
+            head.ready.store(frame.seq, Ordering::Release);
+        }
+        drop(locked);
+        // SAFETY: just written; it is written again only when all members have released the chunk, as in `result`.
+        unsafe { self.data(frame.seq, payload.len()) }
     }
 }
 
