@@ -30,7 +30,8 @@ pub(super) unsafe fn start(judged: Judged<'_>, request: *mut c_void) -> Result<W
     let mut guard = communicator.folding_now()?;
     let group = &mut guard.as_mut().ok_or(Reason::NotYet)?.group;
     let begin = Begin { process, config, slot: communicator.slot(), group };
-    let open = || process.requests.open(&process.mpi, request);
+    // SAFETY: an argument of the program's.
+    let open = || unsafe { process.requests.open(&process.mpi, request) };
     if let Some(sum) = judged.numbers_within(begin.group) {
         let memory = communicator.quantization().memory.clone();
         // SAFETY: buffers of the program's.

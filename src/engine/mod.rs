@@ -70,10 +70,10 @@ impl<M: Memory, F: Fabric> Engine<M, F> {
         algorithm: Algorithm,
         over: Option<Outcome>,
     ) -> Ticket {
-        let mut operation = Operation::new(job, algorithm, over);
+        // SAFETY: as demanded of this function.
+        let mut operation = unsafe { Operation::new(job, algorithm, over) };
         if let (None, Some(wire)) = (&self.leaf, &mut self.wire) {
-            // SAFETY: the job's pointers.
-            unsafe { operation.submit(&self.place, wire) };
+            operation.submit(&self.place, wire);
         }
         self.operations.push_back(operation);
         self.started += 1;
@@ -117,8 +117,7 @@ impl<M: Memory, F: Fabric> Engine<M, F> {
         let (mut now, mut moved) = (Some(now), false);
         while let Some(operation) = operations.front_mut() {
             if let Some(leaf) = leaf {
-                // SAFETY: the job's pointers, promised to `start`.
-                while unsafe { operation.step(place, leaf, wire.as_mut()) } {
+                while operation.step(place, leaf, wire.as_mut()) {
                     moved = true;
                 }
                 *out_of_step |= operation.is_out_of_step();

@@ -38,16 +38,27 @@ impl Job {
     }
 }
 
-/// The program's buffers, or a block of the leaf's.
+/// The memory of a transfer: the program's buffers, or a block of the leaf's.
 pub struct Raw {
     send: *const u8,
     recv: *mut u8,
 }
 
 impl Raw {
-    /// Contribution and result. The memory stays until the transfer is over.
-    pub fn new(send: *const u8, recv: *mut u8) -> Self {
+    /// Contribution and result.
+    ///
+    /// # Safety
+    /// `send` is valid for reads of the transfer's bytes, if its [`Kind`] takes some from this member. `recv` is valid for
+    /// writes, if it gives some. Both are so until the transfer is over, or nobody polls its wire any more. Until then
+    /// nobody else writes to either or reads `recv`. Of a fold the two are the same, or do not overlap.
+    pub unsafe fn new(send: *const u8, recv: *mut u8) -> Self {
         Self { send, recv }
+    }
+
+    /// Of a transfer without data.
+    pub fn nothing() -> Self {
+        let nothing = std::ptr::NonNull::dangling().as_ptr();
+        Self { send: nothing, recv: nothing }
     }
 }
 
@@ -56,24 +67,24 @@ impl Buffers for Raw {
         if range.is_empty() {
             return &[];
         }
-        // SAFETY: made from a `Job`, whose buffers span the transfer.
+        // SAFETY: the contract of `new`; the range is in the transfer.
         unsafe { std::slice::from_raw_parts(self.send.add(range.start), range.len()) }
     }
 
     fn write(&mut self, at: usize, data: &[u8]) {
         if !data.is_empty() {
-            // SAFETY: likewise; `data` is in a cell, which is nobody else's memory.
+            // SAFETY: the contract of `new`; the data go into the transfer. They are in a cell, which is other memory.
             unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.recv.add(at), data.len()) }
         }
     }
 
     fn result(&self, range: Range<usize>) -> &[u8] {
-        // SAFETY: as in `read`.
+        // SAFETY: the contract of `new`; the range is in the transfer.
         unsafe { std::slice::from_raw_parts(self.recv.add(range.start), range.len()) }
     }
 
     fn fold(&mut self, at: usize, data: &[u8], arithmetic: Arithmetic) {
-        // SAFETY: as in `write`.
+        // SAFETY: the contract of `new`; the data are folded into the transfer.
         let into = unsafe { std::slice::from_raw_parts_mut(self.recv.add(at), data.len()) };
         fold(into, data, arithmetic);
     }
@@ -84,13 +95,12 @@ impl Buffers for Raw {
 
     fn begin_with_own(&mut self, range: Range<usize>) {
         let own = self.send.wrapping_add(range.start);
-        // SAFETY: as in `write`; MPI forbids a contribution that overlaps the result otherwise than in
-        // place.
+        // SAFETY: the contract of `new`; the range is in the transfer, and the two do not overlap where they differ.
         unsafe { std::ptr::copy_nonoverlapping(own, self.recv.add(range.start), range.len()) };
     }
 
     fn fold_own(&mut self, range: Range<usize>, arithmetic: Arithmetic) {
-        // SAFETY: as in `begin_with_own`.
+        // SAFETY: the contract of `new`; the range is in the transfer, and the result does not overlap it.
         let own = unsafe { std::slice::from_raw_parts(self.send.add(range.start), range.len()) };
         self.fold(range.start, own, arithmetic);
     }
@@ -120,6 +130,7 @@ enum Stage {
 
 /// A collective under way.
 pub struct Operation {
+    /// Its pointers are as [`Job`] says, which [`Operation::new`] demands.
     job: Job,
     algorithm: Algorithm,
     stage: Stage,
@@ -138,7 +149,10 @@ pub type Outcome = Arc<OnceLock<Result<(), Mismatch>>>;
 
 impl Operation {
     /// One that has not begun.
-    pub fn new(job: Job, algorithm: Algorithm, over: Option<Outcome>) -> Self {
+    ///
+    /// # Safety
+    /// What [`Job`] says of its pointers.
+    pub unsafe fn new(job: Job, algorithm: Algorithm, over: Option<Outcome>) -> Self {
         let message = job.pattern.parts().map_or(job.bytes, |image| image.message()) as u64;
         let stage = Stage::Begin;
         Self { job, algorithm, stage, at: 0, round: 0, over, message, mismatch: None }
@@ -167,15 +181,8 @@ impl Operation {
     }
 
     /// Puts everything on the wire, on a host with one rank.
-    ///
-    /// # Safety
-    /// What [`Job`] says of its pointers.
     #[inline]
-    pub unsafe fn submit<M: Memory, F: Fabric>(
-        &mut self,
-        place: &Place,
-        wire: &mut Wire<M, F, Raw>,
-    ) {
+    pub fn submit<M: Memory, F: Fabric>(&mut self, place: &Place, wire: &mut Wire<M, F, Raw>) {
         let job = &self.job;
         let transfers = match job.pattern.parts() {
             Some(image) => {
@@ -185,8 +192,8 @@ impl Operation {
                     // SAFETY: the job's pointers. What comes of others is put beside it.
                     unsafe { std::ptr::copy(job.send, job.recv.add(part.start), part.len()) };
                 }
-                let (send, recv) = (job.send, job.recv);
-                self.submit_gather(image, place, wire, send, recv)
+                // SAFETY: the job's pointers.
+                unsafe { self.submit_gather(image, place, wire, job.send, job.recv) }
             }
             None => {
                 // By shards, stripes begin with rounds: those of hosts with several ranks, if any has.
@@ -197,7 +204,9 @@ impl Operation {
                 while at < job.bytes || transfers == 0 {
                     let bytes = (job.bytes - at).min(most);
                     let (send, recv) = (job.send.wrapping_add(at), job.recv.wrapping_add(at));
-                    wire.submit(self.part(place, at, bytes), Raw { send, recv });
+                    // SAFETY: the job's pointers; a part of what they span.
+                    let buffers = unsafe { Raw::new(send, recv) };
+                    wire.submit(self.part(place, at, bytes), buffers);
                     (at, transfers) = (at + bytes, transfers + 1);
                 }
                 transfers
@@ -220,7 +229,8 @@ impl Operation {
         let block = *block;
         let Some(leaf) = leaf else { return self.end() };
         if self.job.pattern.gets(place.rank) && self.mismatch.is_none() {
-            self.copy(block, self.job.recv.wrapping_add(self.at), self.received());
+            // SAFETY: the block of this round, and as much of what the job's pointer spans.
+            unsafe { copy(block, self.job.recv.wrapping_add(self.at), self.received()) };
         }
         leaf.done(self.message);
         self.next_round();
@@ -229,14 +239,6 @@ impl Operation {
     /// Bytes that this round brings to a rank that gets something.
     fn received(&self) -> usize {
         self.job.pattern.parts().map_or(self.round, |image| image.bytes())
-    }
-
-    fn copy(&self, from: *const u8, to: *mut u8, bytes: usize) {
-        if bytes > 0 {
-            // SAFETY: a block of the leaf and a buffer of the job, or two parts of them, of at least
-            // so many bytes; they are different memory.
-            unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
-        }
     }
 
     fn next_round(&mut self) {
@@ -251,10 +253,7 @@ impl Operation {
     }
 
     /// Does what can be done now, on a host with several ranks. True: something was.
-    ///
-    /// # Safety
-    /// As [`Operation::submit`].
-    pub unsafe fn step<M: Memory, F: Fabric>(
+    pub fn step<M: Memory, F: Fabric>(
         &mut self,
         place: &Place,
         leaf: &mut Leaf,
@@ -273,7 +272,8 @@ impl Operation {
                     let own =
                         self.job.pattern.parts().map_or(0, |image| image.part(place.rank).start);
                     let send = self.job.send.wrapping_add(self.at);
-                    self.copy(send, block.wrapping_add(own), self.round);
+                    // SAFETY: as much of what the job's pointer spans, and this rank's place in the block of this round.
+                    unsafe { copy(send, block.wrapping_add(own), self.round) };
                 }
                 self.stage = Stage::Collect { block, local: 1 };
                 true
@@ -297,14 +297,16 @@ impl Operation {
             Stage::Collect { block, local } => {
                 let Some(wire) = wire else { return false };
                 if local < leaf.ranks() {
-                    if !self.collect(place, leaf, block, local) {
+                    // SAFETY: the block of this round, in which the leader collects.
+                    if !unsafe { self.collect(place, leaf, block, local) } {
                         return false;
                     }
                     self.stage = Stage::Collect { block, local: local + 1 };
                     return true;
                 }
                 leaf.folded();
-                let transfers = self.submit_round(place, block, wire);
+                // SAFETY: the block of this round, which stays the leader's until the transfers are over.
+                let transfers = unsafe { self.submit_round(place, block, wire) };
                 self.stage = Stage::Wire { block, transfers };
                 true
             }
@@ -331,7 +333,10 @@ impl Operation {
     }
 
     /// The leader takes in what another local rank gives, if that has come.
-    fn collect(&mut self, place: &Place, leaf: &Leaf, block: *mut u8, local: usize) -> bool {
+    ///
+    /// # Safety
+    /// `block` is the leaf's of this round, and nobody else reads or writes it now.
+    unsafe fn collect(&mut self, place: &Place, leaf: &Leaf, block: *mut u8, local: usize) -> bool {
         let rank = place.layout.hosts[place.member][local];
         let is_broadcast = matches!(self.job.pattern, Pattern::Broadcast(_));
         if !self.job.pattern.brings(rank) {
@@ -353,16 +358,21 @@ impl Operation {
         let part = self.job.pattern.parts().map_or(0..self.round, |image| image.part(rank));
         let slot = leaf.slot(local, part.len());
         if let Some(arithmetic) = self.job.pattern.arithmetic() {
-            // SAFETY: only the leader writes the result block now.
+            // SAFETY: the round is no longer than a block, which only the leader writes now.
             let into = unsafe { std::slice::from_raw_parts_mut(block, self.round) };
             fold(into, slot, arithmetic);
         } else {
-            self.copy(slot.as_ptr(), block.wrapping_add(part.start), slot.len());
+            // SAFETY: the slot of a rank, and its place in the block.
+            unsafe { copy(slot.as_ptr(), block.wrapping_add(part.start), slot.len()) };
         }
         true
     }
 
-    fn submit_round<M: Memory, F: Fabric>(
+    /// Puts a round on the wire. Returns the number of transfers.
+    ///
+    /// # Safety
+    /// `block` is the leaf's of this round, and nobody else reads or writes it until the transfers are over.
+    unsafe fn submit_round<M: Memory, F: Fabric>(
         &self,
         place: &Place,
         block: *mut u8,
@@ -371,10 +381,12 @@ impl Operation {
         let job = &self.job;
         if let Some(image) = job.pattern.parts() {
             let own = block.wrapping_add(image.member(place.member).start);
-            return self.submit_gather(image, place, wire, own, block);
+            // SAFETY: the block has room for the image, with this member's part.
+            return unsafe { self.submit_gather(image, place, wire, own, block) };
         }
         let transfer = self.part(place, self.at, self.round);
-        wire.submit(transfer, Raw { send: block, recv: block });
+        // SAFETY: as demanded of this function; the round is no longer than a block.
+        wire.submit(transfer, unsafe { Raw::new(block, block) });
         1
     }
 
@@ -396,7 +408,10 @@ impl Operation {
 
     /// Puts a gather on the wire: as one chunk if it fits, else as a broadcast of each member. `own` is
     /// this member's part, `into` the image. Returns the number of transfers.
-    fn submit_gather<M: Memory, F: Fabric>(
+    ///
+    /// # Safety
+    /// Until the transfers are over, both are valid and nobody else's, but for the reading of `own`.
+    unsafe fn submit_gather<M: Memory, F: Fabric>(
         &self,
         image: &Image,
         place: &Place,
@@ -407,7 +422,8 @@ impl Operation {
         let mine = image.member(place.member);
         if image.bytes() <= usize::from(place.chunk_bytes) {
             let transfer = Transfer::new(self.kind(place), mine.len()).of(self.message);
-            wire.submit(transfer.by(self.algorithm), Raw { send: own, recv: into });
+            // SAFETY: as demanded of this function.
+            wire.submit(transfer.by(self.algorithm), unsafe { Raw::new(own, into) });
             return 1;
         }
         let mut transfers = 0;
@@ -417,11 +433,22 @@ impl Operation {
                 let send = if member == place.member { own } else { std::ptr::null() };
                 let kind = Kind::Broadcast(member as u8);
                 let transfer = Transfer::new(kind, range.len()).of(self.message);
-                wire.submit(transfer, Raw { send, recv: into.wrapping_add(range.start) });
+                // SAFETY: as demanded of this function; only the member itself needs its part.
+                let buffers = unsafe { Raw::new(send, into.wrapping_add(range.start)) };
+                wire.submit(transfer, buffers);
                 transfers += 1;
             }
         }
         transfers
+    }
+}
+
+/// # Safety
+/// What [`std::ptr::copy_nonoverlapping`] demands, unless there are no bytes.
+unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+    if bytes > 0 {
+        // SAFETY: as demanded of this function.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
     }
 }
 

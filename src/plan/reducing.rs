@@ -43,7 +43,7 @@ pub fn fit(
     let chunk = usize::from(place.chunk_bytes);
     // What can go by shards, which are folded in user space, too; and how much is deposited.
     let (shards, deposited) = match reduction(case).by {
-        // Of two ranks, likewise: whoever folds them, the bits are the same.
+        // Of two ranks, too, contributions are deposited: either folds them to the same bits.
         By::Kernel { keys: Some(Keys::Reals { .. }), .. }
             if by_shards && bytes > chunk && 2 * bytes <= most.min(paying(ranks, chunk)) =>
         {

@@ -251,11 +251,14 @@ impl<F: Copy> Both<F> {
 // SAFETY: the types that the MPI's Fortran binding gives them.
 static TEST_ANY: Both<TestAny> =
     unsafe { Both(Optional::fortran(c"mpi_testany_"), Optional::fortran(c"mpi_testany_f08_")) };
-// SAFETY: likewise.
+// SAFETY: the types that the MPI's Fortran binding gives them.
 static TEST_SOME: Both<TestSome> =
     unsafe { Both(Optional::fortran(c"mpi_testsome_"), Optional::fortran(c"mpi_testsome_f08_")) };
 
 /// Waits until none of `count` requests is of a folded collective under way.
+///
+/// # Safety
+/// *Arguments* of the [program](crate::mpi): as many requests.
 unsafe fn await_all(binding: Binding, count: c_int, requests: Integer) {
     if busy().is_some()
         && let Some((process, fortran)) = Fortran::of(binding)
@@ -341,6 +344,9 @@ tests! {
 }
 
 /// Starts a persistent collective that is folded.
+///
+/// # Safety
+/// *Arguments* of the [program](crate::mpi): a request, as Fortran has it.
 unsafe fn start_folded(binding: Binding, request: c_int) -> Option<c_int> {
     let (process, fortran) = Fortran::of(binding)?;
     if !process.requests.persistent.any() {
@@ -348,7 +354,8 @@ unsafe fn start_folded(binding: Binding, request: c_int) -> Option<c_int> {
     }
     // As C has it; starting leaves it as it is.
     let mut request = fortran.request(request);
-    start_persistent(&raw mut request)
+    // SAFETY: as demanded of this function; the request is in memory of ours.
+    unsafe { start_persistent(&raw mut request) }
 }
 
 bindings!(start, (request: IntegerOut, ierror: IntegerOut),

@@ -38,7 +38,7 @@ fn abi() -> &'static Abi {
 /// An MPI error, not 0.
 type Failure = c_int;
 
-/// The requests of a call, and where their statuses go.
+/// The requests of a call, and where their statuses go: arrays of the program's, as [`Asked::new`] demands.
 struct Asked {
     abi: &'static Abi,
     requests: Requests,
@@ -47,7 +47,9 @@ struct Asked {
 }
 
 impl Asked {
-    fn new(count: c_int, requests: Requests, statuses: Statuses) -> Self {
+    /// # Safety
+    /// *Arguments* of the [program](crate::mpi): as many requests, and as many statuses, or one for all, or none.
+    unsafe fn new(count: c_int, requests: Requests, statuses: Statuses) -> Self {
         Self { abi: abi(), requests, statuses, count: usize::try_from(count).unwrap_or(0) }
     }
 
@@ -58,7 +60,7 @@ impl Asked {
     }
 
     fn handle(&self, index: usize) -> Handle {
-        // SAFETY: the program's array has as many as it says.
+        // SAFETY: the array has so many.
         let request = unsafe { self.abi.request_at(self.requests, index) };
         self.abi.handle(usize::try_from(request).unwrap_or(usize::MAX))
     }
@@ -73,9 +75,12 @@ impl Asked {
 }
 
 /// Whether a request is complete, with its status if so.
-fn is_complete(request: Handle, status: Statuses) -> Result<bool, Failure> {
+///
+/// # Safety
+/// A request and a status, or none, of the [program](crate::mpi).
+unsafe fn is_complete(request: Handle, status: Statuses) -> Result<bool, Failure> {
     let mut flag: c_int = 0;
-    // SAFETY: a request and a status of the program's, a flag of ours.
+    // SAFETY: as demanded of this function; a flag of ours.
     match unsafe { (real().request_get_status)(request, &raw mut flag, status) } {
         0 => Ok(flag != 0),
         code => Err(code),
@@ -86,7 +91,8 @@ fn is_complete(request: Handle, status: Statuses) -> Result<bool, Failure> {
 fn any(asked: &Asked) -> Result<Option<c_int>, Failure> {
     let mut waits = false;
     for (index, request) in asked.real() {
-        if is_complete(request, asked.statuses)? {
+        // SAFETY: a request of the call's, and its only status.
+        if unsafe { is_complete(request, asked.statuses) }? {
             return Ok(c_int::try_from(index).ok());
         }
         waits = true;
@@ -95,7 +101,8 @@ fn any(asked: &Asked) -> Result<Option<c_int>, Failure> {
         return Ok(None);
     }
     // An empty status is that of the null request, where Open MPI leaves the error out.
-    is_complete(asked.abi.request_null, asked.statuses)?;
+    // SAFETY: the call's only status.
+    unsafe { is_complete(asked.abi.request_null, asked.statuses) }?;
     if asked.statuses as usize != asked.abi.status_ignore {
         // SAFETY: a status of the program's, which has its error there.
         unsafe { *asked.statuses.byte_add(asked.abi.status_error).cast::<c_int>() = 0 };
@@ -107,12 +114,14 @@ fn any(asked: &Asked) -> Result<Option<c_int>, Failure> {
 fn all(asked: &Asked) -> Result<bool, Failure> {
     let ignored = std::ptr::without_provenance_mut(asked.abi.status_ignore);
     for (_, request) in asked.real() {
-        if !is_complete(request, ignored)? {
+        // SAFETY: a request of the call's.
+        if !unsafe { is_complete(request, ignored) }? {
             return Ok(false);
         }
     }
     for index in 0..asked.count {
-        is_complete(asked.handle(index), asked.status(index))?;
+        // SAFETY: a request of the call's, and its status.
+        unsafe { is_complete(asked.handle(index), asked.status(index)) }?;
     }
     Ok(true)
 }
@@ -125,7 +134,8 @@ unsafe fn some(asked: &Asked, indices: *mut c_int) -> Result<c_int, Failure> {
     let (mut waits, mut done) = (false, 0);
     for (index, request) in asked.real() {
         waits = true;
-        if is_complete(request, asked.status(done))? {
+        // SAFETY: a request of the call's, and the next status.
+        if unsafe { is_complete(request, asked.status(done)) }? {
             // SAFETY: no more have been found than there are requests.
             unsafe { *indices.add(done) = c_int::try_from(index).unwrap_or(c_int::MAX) };
             done += 1;
@@ -156,7 +166,8 @@ pub unsafe extern "C-unwind" fn MPI_Request_get_status_any(
         // SAFETY: passed on unchanged.
         return unsafe { real(count, requests, index, flag, status) };
     }
-    match any(&Asked::new(count, requests, status)) {
+    // SAFETY: the program's arguments.
+    match any(&unsafe { Asked::new(count, requests, status) }) {
         Ok(found) => {
             // SAFETY: the program's own two integers.
             unsafe { (*flag, *index) = (c_int::from(found.is_some()), found.unwrap_or(UNDEFINED)) };
@@ -186,7 +197,8 @@ pub unsafe extern "C-unwind" fn MPI_Request_get_status_all(
         // SAFETY: passed on unchanged.
         return unsafe { real(count, requests, flag, statuses) };
     }
-    match all(&Asked::new(count, requests, statuses)) {
+    // SAFETY: the program's arguments.
+    match all(&unsafe { Asked::new(count, requests, statuses) }) {
         Ok(complete) => {
             // SAFETY: the program's own integer.
             unsafe { *flag = c_int::from(complete) };

@@ -64,12 +64,15 @@ type Requests = *mut u64;
 /// Waits until no request of an array is of a folded collective that is still under way. All else is left
 /// for the real MPI to look at: MPICH 4.0's MPI_Testall does not take inactive requests, and MPICH 5.0's
 /// MPI_Request_get_status forgets what a persistent receive has brought.
-fn await_folded(count: c_int, requests: *mut c_void) {
+///
+/// # Safety
+/// *Arguments* of the [program](crate::mpi): as many requests.
+unsafe fn await_folded(count: c_int, requests: *mut c_void) {
     wait_by_tests(|| {
         let process = process::get()?;
         let open = process.requests.open_ones();
         let over = (0..usize::try_from(count).unwrap_or(0)).all(|index| {
-            // SAFETY: one of the program's requests.
+            // SAFETY: one of the requests.
             let request = unsafe { process.mpi.abi.request_at(requests, index) };
             !open.handles.contains(&request)
         });
@@ -83,9 +86,11 @@ fn await_folded(count: c_int, requests: *mut c_void) {
 /// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Wait(request: Requests, status: Statuses) -> c_int {
-    await_folded(1, request.cast());
-    // SAFETY: passed on unchanged.
-    unsafe { (real().wait)(request, status) }
+    // SAFETY: the program's request; it is passed on unchanged.
+    unsafe {
+        await_folded(1, request.cast());
+        (real().wait)(request, status)
+    }
 }
 
 /// MPI_Waitall, MPI-4.1 section 3.7.5.
@@ -98,9 +103,11 @@ pub unsafe extern "C-unwind" fn MPI_Waitall(
     requests: Requests,
     statuses: Statuses,
 ) -> c_int {
-    await_folded(count, requests.cast());
-    // SAFETY: passed on unchanged.
-    unsafe { (real().waitall)(count, requests, statuses) }
+    // SAFETY: the program's requests; they are passed on unchanged.
+    unsafe {
+        await_folded(count, requests.cast());
+        (real().waitall)(count, requests, statuses)
+    }
 }
 
 /// MPI_Waitany, MPI-4.1 section 3.7.5.
@@ -182,15 +189,18 @@ test!(MPI_Request_get_status, request_get_status(
 /// What MPI demands of the [program](crate::mpi).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Start(request: Requests) -> c_int {
-    // SAFETY: the program's request.
-    start(request).unwrap_or_else(|| unsafe { (real().start)(request) })
+    // SAFETY: the program's request, which is passed on unchanged if it is no folded collective's.
+    unsafe { start(request).unwrap_or_else(|| (real().start)(request)) }
 }
 
 /// Starts a persistent collective that is folded.
-pub fn start(request: Requests) -> Option<c_int> {
+///
+/// # Safety
+/// *Arguments* of the [program](crate::mpi): a request.
+pub unsafe fn start(request: Requests) -> Option<c_int> {
     let process = process::get()?;
     let code =
-        // SAFETY: the program's request.
+        // SAFETY: as demanded of this function.
         guard::shielded_or_abort(|| unsafe { start_persistent(process, request.cast()) })?;
     // Others may have come to their end.
     process.mpi.handle_errors();

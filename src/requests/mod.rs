@@ -113,7 +113,10 @@ impl Requests {
 
     /// Makes a request that is open until the message of the tag that is returned completes it. `request` is
     /// where the program wants it. Without one the program could not go on: ends the job.
-    pub fn open(&self, mpi: &Mpi, request: *mut c_void) -> Open {
+    ///
+    /// # Safety
+    /// *Arguments* of the [program](crate::mpi): there is room for a request.
+    pub unsafe fn open(&self, mpi: &Mpi, request: *mut c_void) -> Open {
         let tag = self.take_tag(mpi);
         let (nothing, byte) = (std::ptr::null_mut(), mpi.abi.byte);
         // SAFETY: nothing is received; the program's request, of the width of this MPI's handles.

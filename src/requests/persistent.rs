@@ -66,7 +66,7 @@ pub struct Persistent {
 
 // SAFETY: the pointers are to buffers of the program's, promised (`crate::mpi`) while it is active.
 unsafe impl Send for Persistent {}
-// SAFETY: likewise.
+// SAFETY: the pointers are to buffers of the program's, promised (`crate::mpi`) while it is active.
 unsafe impl Sync for Persistent {}
 
 impl Persistent {

@@ -1,4 +1,5 @@
 //! The fourth stage: leaders send HELLOs, and let every aggregator fold once. A group works after that.
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -187,7 +188,8 @@ fn try_out(
     let mut marks = vec![identity.me; bytes];
     let (send, recv) = (marks.as_ptr(), marks.as_mut_ptr());
     let transfer = Transfer::new(fold, bytes).by(Algorithm::best(usize::from(identity.members)));
-    wire.submit(transfer, Raw::new(send, recv));
+    // SAFETY: the marks are read when the transfer is over. If it never is, nobody polls this wire any more.
+    wire.submit(transfer, unsafe { Raw::new(send, recv) });
     while wire.take_over().is_none() {
         wire.poll(|| waiter.now());
         if begin.elapsed() > patience {
@@ -204,7 +206,7 @@ fn try_out(
     let mut round_trip = Duration::MAX;
     for _ in 0..ROUND_TRIPS {
         let started = Instant::now();
-        wire.submit(Transfer::new(fold, 0), Raw::new(send, recv));
+        wire.submit(Transfer::new(fold, 0), Raw::nothing());
         while wire.take_over().is_none() {
             wire.poll(|| waiter.now());
             if begin.elapsed() > patience {

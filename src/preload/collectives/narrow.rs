@@ -19,7 +19,10 @@ pub trait Narrow {
     /// The plain argument.
     type Plain;
     /// `None`: it does not fit. `parts`: length of arrays.
-    fn narrow(self, parts: impl Fn() -> usize) -> Option<Self::Held>;
+    ///
+    /// # Safety
+    /// *Arguments* of the [program](crate::mpi): an array has that length.
+    unsafe fn narrow(self, parts: impl Fn() -> usize) -> Option<Self::Held>;
     fn pass(held: &Self::Held) -> Self::Plain;
     /// The arrays that must stay until the request is complete.
     fn keep(_: Self::Held) -> Option<Vec<c_int>> {
@@ -43,7 +46,7 @@ pub fn keep_until_over(request: Option<u64>, arrays: Vec<Vec<c_int>>) {
 impl Narrow for i64 {
     type Held = c_int;
     type Plain = c_int;
-    fn narrow(self, _: impl Fn() -> usize) -> Option<c_int> {
+    unsafe fn narrow(self, _: impl Fn() -> usize) -> Option<c_int> {
         c_int::try_from(self).ok()
     }
     fn pass(held: &c_int) -> c_int {
@@ -57,11 +60,11 @@ macro_rules! narrow_array {
             /// `None`: there is none, which the MPI refuses.
             type Held = Option<Vec<c_int>>;
             type Plain = *const c_int;
-            fn narrow(self, parts: impl Fn() -> usize) -> Option<Self::Held> {
+            unsafe fn narrow(self, parts: impl Fn() -> usize) -> Option<Self::Held> {
                 if self.is_null() {
                     return Some(None);
                 }
-                // SAFETY: the program's array, of that length.
+                // SAFETY: an array of that length, as demanded of this function.
                 let element = |part| unsafe { *self.add(part) };
                 (0..parts()).map(|part| c_int::try_from(element(part)).ok()).collect::<Option<_>>().map(Some)
             }
@@ -82,7 +85,7 @@ macro_rules! same_when_narrow {
         impl Narrow for $type {
             type Held = Self;
             type Plain = Self;
-            fn narrow(self, _: impl Fn() -> usize) -> Option<Self> {
+            unsafe fn narrow(self, _: impl Fn() -> usize) -> Option<Self> {
                 Some(self)
             }
             fn pass(held: &Self) -> Self {
@@ -124,7 +127,8 @@ macro_rules! narrow {
     ($real:expr, $name:expr, $call:expr, [$($arg:ident: $type:ty),*], [$($extra:ident),*]) => {{
         let call = $call;
         let parts = || call.parts(crate::preload::real());
-        let held = (|| Some(($(<$type as Narrow>::narrow($arg, parts)?,)*)))();
+        // SAFETY: arguments of the program's.
+        let held = (|| unsafe { Some(($(<$type as Narrow>::narrow($arg, parts)?,)*)) })();
         let Some(($($arg,)*)) = held else { return does_not_fit(call.comm) };
         let Some(real) = $real.get() else { missing!($name) };
         // SAFETY: passed on with the same meaning.
