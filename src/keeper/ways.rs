@@ -28,7 +28,7 @@ pub struct Ways<A, M, D> {
     first: Option<A>,
     second: Option<Arc<Deputy<M, D>>>,
     /// Frames take the second way.
-    doubt: bool,
+    use_both: bool,
     /// Times asked in vain, one after the other.
     in_vain: u32,
     /// The group is at work, and its ways have worked before: if they fail now, all means are right.
@@ -41,9 +41,9 @@ pub struct Ways<A, M, D> {
 
 impl<A, M: Memory, D: Datagrams> Ways<A, M, D> {
     fn over(first: Option<A>, second: Option<Arc<Deputy<M, D>>>) -> Self {
-        let doubt = first.is_none();
+        let use_both = first.is_none();
         let (in_vain, at_work) = (0, false);
-        Self { first, second, doubt, in_vain, at_work, before: 0, rescued: 0, clean: 0 }
+        Self { first, second, use_both, in_vain, at_work, before: 0, rescued: 0, clean: 0 }
     }
 
     /// Ways out, by the programs alone so far.
@@ -106,7 +106,7 @@ impl<A, M: Memory, D: Datagrams> Ways<A, M, D> {
         if rescued == self.rescued {
             self.clean += 1;
             // A slow member, without a lost frame, is no reason for doubt.
-            self.doubt = self.rescued > 0 && self.clean < TRUSTED_AFTER;
+            self.use_both = self.rescued > 0 && self.clean < TRUSTED_AFTER;
             return;
         }
         (self.rescued, self.clean) = (rescued, 0);
@@ -130,7 +130,7 @@ impl<A: Fabric, M: Memory, D: Datagrams> Fabric for Ways<A, M, D> {
         if let Some(first) = &mut self.first {
             first.send(member, frame, payload);
         }
-        if self.doubt {
+        if self.use_both {
             self.send_second(member, frame, payload);
         }
     }
@@ -139,7 +139,7 @@ impl<A: Fabric, M: Memory, D: Datagrams> Fabric for Ways<A, M, D> {
         if let Some(first) = &mut self.first {
             first.send_many(member, frames);
         }
-        if self.doubt {
+        if self.use_both {
             frames.iter().for_each(|(frame, payload)| self.send_second(member, frame, payload));
         }
     }
@@ -164,7 +164,7 @@ impl<A: Fabric, M: Memory, D: Datagrams> Fabric for Ways<A, M, D> {
     fn in_vain(&mut self) {
         self.in_vain += 1;
         if self.in_vain >= IN_VAIN && self.second.is_some() {
-            if !std::mem::replace(&mut self.doubt, true) {
+            if !std::mem::replace(&mut self.use_both, true) {
                 self.before = self.rescued;
             }
             self.clean = 0;
@@ -179,7 +179,7 @@ impl<A: Fabric, M: Memory, D: Datagrams> Fabric for Ways<A, M, D> {
     #[inline]
     fn moved(&mut self) {
         self.in_vain = 0;
-        if self.doubt {
+        if self.use_both {
             self.look();
         }
     }
