@@ -14,11 +14,14 @@
 //! `docs/contributing/architecture.md` explains, and has all modules in their order;
 //! `docs/contributing/protocol.md` proves.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod agent;
 pub mod bindings;
 pub mod call;
 pub mod capi;
 mod choice;
+pub mod cli;
 mod codec;
 mod collectives;
 mod comm;
@@ -29,12 +32,16 @@ mod gate;
 mod group;
 mod guard;
 pub mod keeper;
+pub mod lab;
 pub mod leaf;
 pub mod logging;
 mod mpi;
+pub mod output;
+pub mod places;
 mod plan;
 mod preload;
 mod process;
+pub mod progress;
 mod requests;
 mod script;
 mod setup;

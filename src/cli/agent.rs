@@ -5,10 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use foldback::agent::{Daemon, HookChoice, Options, SocketAddress, default_address};
-use foldback::config::settings;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use crate::agent::{Daemon, HookChoice, Options, SocketAddress, default_address};
+use crate::config::settings;
 
 /// Serve the MPI ranks of this host: load the BPF programs, own their maps, admit groups.
 ///

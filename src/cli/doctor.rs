@@ -4,10 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::library;
+use crate::agent::probe::{OLDEST_KERNEL, kernel_version};
+use crate::agent::{Client, ErrorKind, Options, capable, default_address, probe};
 use crate::output::print;
-use foldback::agent::probe::{OLDEST_KERNEL, kernel_version};
-use foldback::agent::{Client, ErrorKind, Options, capable, default_address, probe};
+use crate::places;
 
 /// MTU that carries a whole chunk.
 const USUAL_MTU: u32 = 1500;
@@ -217,7 +217,7 @@ fn interfaces() -> Vec<Finding> {
 }
 
 fn library() -> Finding {
-    match library::find() {
+    match places::library() {
         Ok(path) => {
             let advice = "a program that is built with AddressSanitizer needs \
                           ASAN_OPTIONS=verify_asan_link_order=0, which `foldback run` sets";

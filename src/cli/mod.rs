@@ -11,12 +11,13 @@ mod status;
 
 use std::process::ExitCode;
 
-use crate::output::tell;
 use clap::{Parser, Subcommand};
+
+use crate::output::tell;
 
 /// Fold MPI collectives in the Linux kernel, fall back to MPI.
 #[derive(Parser)]
-#[command(name = "foldback", version, after_long_help = foldback::config::settings::help())]
+#[command(name = "foldback", version, after_long_help = crate::config::settings::help())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -40,7 +41,7 @@ enum Command {
 /// Parses the command line and runs the subcommand. Errors end in one line and exit status 1
 /// (clap's own: 2).
 pub fn main() -> ExitCode {
-    foldback::logging::init();
+    crate::logging::init();
     let result = match Cli::parse().command {
         Command::Agent(args) => agent::run(args),
         Command::Bench(args) => bench::run(*args),

@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::library;
+use crate::places;
 
 /// Run an MPI launcher with foldback preloaded on every host
 ///
@@ -22,7 +22,7 @@ use crate::library;
 /// one line more says what was folded, unless FOLDBACK_REPORT says otherwise. A warning names a program that cannot
 /// load the library, or tells of ranks on this host that run without it.
 #[derive(clap::Args)]
-#[command(after_long_help = foldback::config::settings::help())]
+#[command(after_long_help = crate::config::settings::help())]
 pub struct Args {
     /// Launcher and its arguments, as in: foldback run -- mpirun -n 4 ./program
     #[arg(required = true, trailing_var_arg = true, value_name = "LAUNCHER")]
@@ -205,7 +205,7 @@ fn exported(variables: &[(OsString, OsString)], list: &str) -> OsString {
 /// Becomes the launcher; returns only if it cannot.
 pub fn run(args: Args) -> Result<ExitCode> {
     let (program, user) = args.command.split_first().context("no launcher given")?;
-    let library = library::find()?;
+    let library = places::library()?;
     let launcher = detect(program, &library)?;
     let mut variables = variables(&library);
     variables.extend(sanitizer(user));

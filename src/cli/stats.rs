@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use foldback::stats::Job;
 
 use crate::output::print;
+use crate::stats::Job;
 
 /// Show the statistics of a job, which FOLDBACK_STATS=FILE has written, as tables.
 #[derive(clap::Args)]

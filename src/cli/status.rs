@@ -2,10 +2,11 @@
 
 use std::process::ExitCode;
 
-use crate::output::print;
-use foldback::agent::{Client, GroupStatus, SocketAddress, Status, default_address};
-use foldback::bindings::fb_counters;
 use serde_json::{Value, json};
+
+use crate::agent::{Client, GroupStatus, SocketAddress, Status, default_address};
+use crate::bindings::fb_counters;
+use crate::output::print;
 
 /// Show the agent of this host, its interfaces and its groups.
 ///

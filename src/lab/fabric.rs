@@ -4,12 +4,12 @@ use std::fmt::Write;
 use std::fs;
 
 use anyhow::{Context, Result};
-use foldback::bindings::LF_FIRST_PORT;
 use nix::mount::{MsFlags, mount};
 
 use super::registry::{self, Lab};
 use super::settings::{Faults, Rate, Settings};
 use super::{enter, faults, launch, netns, tool};
+use crate::bindings::LF_FIRST_PORT;
 use crate::progress::Progress;
 
 /// Makes a lab. If that fails, nothing of it is left.

@@ -4,14 +4,14 @@ use std::mem::{MaybeUninit, offset_of, size_of};
 use std::os::fd::AsFd;
 
 use anyhow::{Context, Result, ensure};
-use foldback::bindings::lab_faults::LabFaultsSkelBuilder;
-use foldback::bindings::{LF_FIRST_PORT, lf_counters, lf_rates};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, TC_EGRESS, TcHookBuilder};
 use serde::{Deserialize, Serialize};
 
 use super::registry::Lab;
 use super::settings::{Faults, FaultsOn};
+use crate::bindings::lab_faults::LabFaultsSkelBuilder;
+use crate::bindings::{LF_FIRST_PORT, lf_counters, lf_rates};
 
 /// Ids of the program's maps.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

@@ -21,17 +21,17 @@
 //! * [`run`], [`supervise`], [`processes`], [`trace`]: running a job and ending it.
 //! * [`status`]: the output of `lab status`.
 
-pub mod enter;
+pub(crate) mod enter;
 pub mod fabric;
-pub mod faults;
+mod faults;
 pub mod launch;
 pub mod netns;
-pub mod processes;
-pub mod rank;
+pub(crate) mod processes;
+pub(crate) mod rank;
 pub mod registry;
-pub mod run;
+pub(crate) mod run;
 pub mod settings;
-pub mod status;
+pub(crate) mod status;
 pub mod supervise;
-pub mod tool;
-pub mod trace;
+mod tool;
+mod trace;

@@ -25,8 +25,11 @@ const RECORD: &str = "lab.json";
 /// A lab, as recorded in its directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Lab {
+    /// The name that the user or the command gave it.
     pub name: String,
+    /// The number of its hosts.
     pub hosts: usize,
+    /// Of its network.
     pub settings: Settings,
     /// The process that removes the lab at its end. None: it stays until `lab down`.
     pub owner: Option<Identity>,
@@ -41,6 +44,7 @@ pub struct Lab {
 }
 
 impl Lab {
+    /// The directory of all that belongs to it.
     pub fn dir(&self) -> PathBuf {
         Path::new(BASE).join(&self.name)
     }

@@ -16,8 +16,8 @@ use super::registry::{self, Lab};
 use super::settings::Settings;
 use super::supervise::{Outcome, Supervisor};
 use super::{fabric, rank, trace};
-use crate::library;
 use crate::output::tell;
+use crate::places;
 
 /// Hosts of a lab that is made for the run alone.
 const DEFAULT_HOSTS: usize = 2;
@@ -87,13 +87,13 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
         lab.name,
         lab.hosts
     );
-    let own = std::env::current_exe().context("cannot find this executable")?;
+    let own = places::command()?;
     let identity = Identity::own()?;
     let mark = format!("{}.{}", identity.pid, identity.start);
     let tmp = lab.dir().join("tmp").join(&mark);
     registry::make_public_dir(&tmp)?;
     let _tmp = TemporaryDir(&tmp);
-    let mut preload = if request.off { vec![] } else { vec![library::find()?] };
+    let mut preload = if request.off { vec![] } else { vec![places::library()?] };
     preload.extend(request.mpi.write_remedy(&tmp)?);
     let statuses = tmp.join("statuses");
     fs::create_dir(&statuses).context("cannot create the directory of statuses")?;

@@ -28,6 +28,7 @@ pub struct Settings {
     #[arg(long)]
     pub rate: Option<Rate>,
 
+    /// Of frames on the first network.
     #[command(flatten)]
     #[serde(flatten)]
     pub faults: Faults,
@@ -131,6 +132,7 @@ impl fmt::Display for Settings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FaultsOn {
+    /// Each of them.
     #[default]
     All,
     /// UDP over IPv4.
@@ -202,6 +204,7 @@ impl fmt::Display for Share {
 pub struct Rate {
     /// As the user wrote it.
     pub text: String,
+    /// In a second.
     pub bits: u64,
 }
 

@@ -4,11 +4,11 @@ use std::fmt::Write;
 use std::os::unix::fs::MetadataExt;
 
 use anyhow::Result;
-use foldback::bindings::lf_counters;
 use serde::Serialize;
 
 use super::registry::Lab;
 use super::{faults, processes};
+use crate::bindings::lf_counters;
 
 /// The present state of a lab.
 #[derive(Serialize)]

@@ -6,12 +6,13 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use crate::output::tell;
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
+
+use crate::output::tell;
 
 /// How long a launcher that was told to end may take to clean up.
 const GRACE: Duration = Duration::from_secs(5);
@@ -27,6 +28,7 @@ const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Si
 
 /// How a job ended.
 pub enum Outcome {
+    /// By itself.
     Exited(ExitStatus),
     /// All ranks did, with this exit status, but the launcher did not.
     Outlived(u8),

@@ -30,9 +30,3 @@ pub fn run(tool: &str, args: &[&str], input: &str) -> Result<()> {
     }
     Ok(())
 }
-
-/// Finds a program in `$PATH`.
-pub fn find(name: &str) -> Option<std::path::PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
-}

@@ -5,8 +5,9 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::{processes, tool};
+use super::processes;
 use crate::output::tell;
+use crate::places;
 
 /// How long gdb may take for one rank.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,7 +24,7 @@ pub fn print_stacks(mark: &str) {
         .filter(|&(_, pid)| !waits_for_a_rank(pid))
         .collect();
     ranks.sort_unstable();
-    if tool::find("gdb").is_none() {
+    if places::in_path("gdb").is_none() {
         tell(format_args!("foldback: {} ranks are stuck; install gdb to see where\n", ranks.len()));
         return;
     }
@@ -41,8 +42,8 @@ pub fn print_stacks(mark: &str) {
 
 /// `foldback lab rank`, whose child is the rank.
 fn waits_for_a_rank(pid: i32) -> bool {
-    let own = std::env::current_exe();
-    own.is_ok_and(|own| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == own))
+    places::command()
+        .is_ok_and(|own| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == own))
 }
 
 /// The rank that the launcher gave to a process with this environment.

@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 
 use super::arena::Arena;
 use crate::lab::registry::Lab;
+use crate::places;
 
 /// How long an agent may take to start.
 const START: Duration = Duration::from_secs(60);
@@ -27,7 +28,7 @@ impl Agents {
     /// # Errors
     /// One does not start.
     pub fn start(arena: &Arena, hosts: u64) -> Result<Self> {
-        let own = std::env::current_exe().context("cannot find this executable")?;
+        let own = places::command()?;
         let names: Vec<_> = (0..usize::try_from(hosts)?).map(Lab::host).collect();
         let mut agents = Self(Vec::new());
         for name in &names {

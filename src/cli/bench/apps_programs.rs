@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::lab::tool;
+use crate::places;
 
 /// A program as Debian has it, for Open MPI 4, and its work.
 pub struct Entry {
@@ -157,7 +157,7 @@ impl Entry {
             if need.starts_with('/') {
                 !Path::new(need).exists()
             } else {
-                tool::find(need).is_none()
+                places::in_path(need).is_none()
             }
         })
     }

@@ -15,7 +15,7 @@ use super::mode::Mode;
 use super::setting::{self, Setting};
 use crate::lab::launch::Mpi;
 use crate::lab::registry::make_public_dir;
-use crate::library;
+use crate::places;
 
 /// "nobody", without any privilege.
 const USER: &str = "65534";
@@ -136,7 +136,7 @@ impl<'a> Runner<'a> {
                 .with_context(|| format!("cannot copy {}", from.display()))?;
             anyhow::Ok(to)
         };
-        let library = copy(library::find()?, "libfoldback.so".to_owned())?;
+        let library = copy(places::library()?, "libfoldback.so".to_owned())?;
         let timer = |&mpi: &Mpi| {
             let built = setting::program(None, mpi, "timer.so")?;
             anyhow::Ok((mpi, copy(built, format!("timer-{mpi}.so"))?))

@@ -10,6 +10,7 @@ use super::arena::Arena;
 use super::mode::Mode;
 use super::setting::Setting;
 use crate::lab::launch::Mpi;
+use crate::places;
 
 /// The common part of all runs.
 pub struct Bench<'a> {
@@ -50,7 +51,7 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// This executable is not found.
     pub fn command(&self, mpi: Mpi, hosts: u64, mode: Mode) -> Result<Command> {
-        let own = std::env::current_exe().context("cannot find this executable")?;
+        let own = places::command()?;
         let mut command = Command::new(own);
         command
             .args(["lab", "run", "--name", &self.arena.name, "--mpi", mpi.name()])

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use foldback::bindings::fb_frame;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
+use crate::bindings::fb_frame;
 use crate::lab::netns;
 use crate::lab::registry::{self, Lab};
 

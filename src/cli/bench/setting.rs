@@ -8,6 +8,7 @@ use super::machine;
 use super::mode::Mode;
 use crate::lab::launch::Mpi;
 use crate::lab::settings::{Rate, Settings};
+use crate::places;
 use crate::progress::Progress;
 
 /// Options of every comparison.
@@ -145,8 +146,7 @@ pub fn comments(facts: &[String]) -> String {
 pub fn program(directory: Option<&Path>, mpi: Mpi, name: &str) -> Result<PathBuf> {
     let directory = match directory {
         Some(directory) => directory.to_owned(),
-        None => std::env::current_exe()
-            .context("cannot find this executable")?
+        None => places::own()?
             .parent()
             .context("this executable is in no directory")?
             .with_file_name("mpi-tests"),

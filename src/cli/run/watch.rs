@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::lab::processes::Identity;
-use crate::library;
+use crate::places;
 
 /// Look whether the ranks of a launcher have the library
 #[derive(clap::Args)]
@@ -50,7 +50,7 @@ pub fn begin() {
 }
 
 fn start(launcher: i32, more: &[&str]) -> Result<Child> {
-    let own = std::env::current_exe().context("cannot find this executable")?;
+    let own = places::own()?;
     // No signal of the terminal's is for it.
     let mut command = Command::new(own);
     command.arg("watch").args(more).arg(launcher.to_string()).process_group(0);
@@ -67,7 +67,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     let Some(launcher) = Identity::of(args.launcher) else { return Ok(ExitCode::SUCCESS) };
     // Its canonical name, which the system has for mapped files, and not a link's.
-    let library = library::find()?.canonicalize().context("cannot find the library")?;
+    let library = places::library()?.canonicalize().context("cannot find the library")?;
     let library = library.file_name().unwrap_or_default().to_string_lossy();
     let (start, mut looked, mut looks) = (Instant::now(), Instant::now(), 0);
     while launcher.alive() {

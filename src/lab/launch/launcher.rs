@@ -6,11 +6,12 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, bail};
 
 use super::Mpi;
-use crate::lab::tool;
+use crate::places;
 
 /// The launcher of an MPI that is installed.
 #[derive(Debug)]
 pub struct Launcher {
+    /// The program.
     pub path: PathBuf,
     /// For example 4.1.4.
     pub version: String,
@@ -58,7 +59,7 @@ fn wanted(mpi: Mpi) -> Wanted {
 pub fn find(mpi: Mpi) -> Result<Launcher> {
     let wanted = wanted(mpi);
     let installed = prefix(mpi).map(|prefix| (prefix.join("bin/mpiexec"), Some(prefix)));
-    let in_path = wanted.programs.iter().filter_map(|name| tool::find(name));
+    let in_path = wanted.programs.iter().filter_map(|name| places::in_path(name));
     for (path, prefix) in installed.into_iter().chain(in_path.map(|path| (path, None))) {
         let output = Command::new(&path).arg("--version").stdin(Stdio::null()).output();
         let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -74,7 +75,7 @@ pub fn find(mpi: Mpi) -> Result<Launcher> {
 
 /// `target/mpis/` lies beside `target/release/`.
 fn prefix(mpi: Mpi) -> Option<PathBuf> {
-    let own = std::env::current_exe().ok()?;
+    let own = places::own().ok()?;
     let prefix = own.parent()?.with_file_name("mpis").join(mpi.name());
     prefix.is_dir().then_some(prefix)
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, bail};
 
 use super::{Launch, Mpi};
-use crate::lab::tool;
+use crate::places;
 
 /// Refuses a program that the launcher does not start as one job. Scripts and the like are not looked into.
 ///
@@ -40,7 +40,11 @@ pub fn check(mpi: Mpi, program: &OsStr, launch: &Launch) -> Result<()> {
 /// As execvp(3) finds it.
 fn locate(program: &OsStr) -> Option<PathBuf> {
     let path = Path::new(program);
-    if path.components().count() > 1 { Some(path.to_owned()) } else { tool::find(path.to_str()?) }
+    if path.components().count() > 1 {
+        Some(path.to_owned())
+    } else {
+        places::in_path(path.to_str()?)
+    }
 }
 
 /// The MPI's library in a line of ldd's, and the MPIs whose launchers start its programs. Launchers of one

@@ -1,10 +1,10 @@
 //! The command lines of the MPI launchers.
 
-pub mod hydra;
+mod hydra;
 pub mod launcher;
-pub mod linked;
-pub mod one_session;
-pub mod openmpi;
+pub(crate) mod linked;
+pub(crate) mod one_session;
+mod openmpi;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -16,6 +16,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use super::registry::Lab;
+use crate::places;
 use launcher::Launcher;
 
 /// The MPI whose launcher starts the ranks.
@@ -42,7 +43,7 @@ pub enum Mpi {
 }
 
 /// A program to launch, and its hosts.
-pub struct Job<'a> {
+pub(crate) struct Job<'a> {
     pub lab: &'a Lab,
     /// The first so many hosts of the lab.
     pub hosts: usize,
@@ -56,7 +57,7 @@ pub struct Job<'a> {
 }
 
 /// A launcher's command line, and environment variables that it and the ranks need.
-pub struct Launch {
+pub(crate) struct Launch {
     pub command: Vec<OsString>,
     pub env: Vec<(&'static str, OsString)>,
 }
@@ -75,7 +76,7 @@ impl Mpi {
     }
 
     /// How to start a job.
-    pub fn launch(self, job: &Job<'_>) -> Result<Launch> {
+    pub(crate) fn launch(self, job: &Job<'_>) -> Result<Launch> {
         let launcher = launcher::find(self)?;
         let mut launch = match self {
             Self::OpenMpi4 | Self::OpenMpi5 => openmpi::launch(self, job, &launcher)?,
@@ -130,7 +131,7 @@ pub fn wrapper(lab: &Lab) -> PathBuf {
 /// Writes the script by which a launcher starts a rank on its host.
 pub fn write_wrapper(lab: &Lab) -> Result<()> {
     let path = wrapper(lab);
-    let own = std::env::current_exe().context("cannot find this executable")?;
+    let own = places::command()?;
     let script = format!(
         "#!/bin/sh\n\
          while [ \"${{1#-}}\" != \"$1\" ]; do shift; done\n\
