@@ -34,6 +34,7 @@ documents() {
 list() {
 	cat <<-END
 		$BINDIR/foldback
+		$BINDIR/foldback-bench
 		$LIBDIR/libfoldback.so.$version
 		$LIBDIR/$soname
 		$LIBDIR/libfoldback.so
@@ -54,11 +55,13 @@ list() {
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-target/release/foldback generate "$work"
+target/release/foldback-bench generate "$work"
 
 case "${1-}" in
 install)
-	put 755 target/release/foldback "$BINDIR/foldback" -s
+	for command in foldback foldback-bench; do
+		put 755 "target/release/$command" "$BINDIR/$command" -s
+	done
 	put 755 "$LIBRARY" "$LIBDIR/libfoldback.so.$version" -s
 	ln -sf "libfoldback.so.$version" "$DESTDIR$LIBDIR/$soname"
 	ln -sf "$soname" "$DESTDIR$LIBDIR/libfoldback.so"

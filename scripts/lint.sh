@@ -33,7 +33,7 @@ differ=$(features normal,build | grep -vxF "$(features normal,build,dev)" || tru
 }
 
 step "links of doc comments"
-RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' cargo doc --release --no-deps --document-private-items --lib --quiet
+RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' cargo doc --release --no-deps --document-private-items --lib --bin foldback-bench --quiet
 
 step "include/foldback.h, documents"
 cargo test --release --quiet --test header --test documents

@@ -1,7 +1,5 @@
 //! `foldback`, the command line.
 
-mod glibc;
-
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -3,6 +3,9 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+
+use anyhow::Result;
 
 /// Writes to standard output.
 ///
@@ -20,4 +23,12 @@ pub fn print(text: impl fmt::Display) -> io::Result<()> {
 pub fn tell(text: impl fmt::Display) {
     let mut out = io::stderr().lock();
     let _ = write!(out, "{text}").and_then(|()| out.flush());
+}
+
+/// The exit status of a command. An error ends it with one line and exit status 1.
+pub fn end(result: Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        tell(format_args!("foldback: {error:#}\n"));
+        ExitCode::FAILURE
+    })
 }

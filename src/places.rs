@@ -1,4 +1,4 @@
-//! Where the parts of foldback are that start each other: commands, and the library that they preload.
+//! The places of foldback's executables, which start each other, and of the library that they preload.
 
 use std::path::{Path, PathBuf};
 

@@ -67,6 +67,37 @@ fn fails(arguments: &[&str], says: &str) {
     assert!(output.stdout.is_empty(), "{arguments:?}: {}", text(&output.stdout));
 }
 
+/// `foldback` with nothing of its own beside it or in `$PATH`.
+#[test]
+fn a_missing_executable_is_named_in_one_line() {
+    let alone = Scratch::new("bench-alone");
+    fs::create_dir(alone.path()).unwrap();
+    let program = alone.path().join("foldback");
+    fs::copy(FOLDBACK, &program).unwrap();
+    let output = command(&program).args(["bench", "--help"]).env("PATH", "").output().unwrap();
+    let says = format!("foldback: no foldback-bench beside {} ", program.display());
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.starts_with(&says) && stderr.lines().count() == 1, "{stderr}");
+}
+
+#[test]
+fn each_way_to_ask_for_help_leads_to_the_same() {
+    let help = |arguments: &[&str]| {
+        let output = command(FOLDBACK).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let apps = help(&["bench", "apps", "--help"]);
+    assert!(apps.contains("Usage: foldback bench apps "), "{apps}");
+    assert_eq!(help(&["bench", "help", "apps"]), apps);
+    assert_eq!(help(&["help", "bench", "apps"]), apps);
+    let bench = help(&["bench", "--help"]);
+    let summary = bench.lines().next().unwrap();
+    assert!(help(&["--help"]).contains(summary), "{summary}");
+    assert_eq!(help(&["help", "bench"]), bench);
+}
+
 /// Rows of a CSV, by column; its first lines say where it was measured.
 struct Csv {
     columns: Vec<String>,

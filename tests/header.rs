@@ -67,8 +67,9 @@ fn the_library_exports_its_hooks_and_nothing_else() {
 #[test]
 fn glibc_2_34_will_do() {
     let command = Path::new(env!("CARGO_BIN_EXE_foldback"));
-    for file in [command.to_owned(), command.with_file_name("libfoldback.so")] {
-        let output = Command::new("objdump").arg("-T").arg(&file).output().expect("binutils");
+    let benchmarks = Path::new(env!("CARGO_BIN_EXE_foldback-bench"));
+    for file in [command, benchmarks, &command.with_file_name("libfoldback.so")] {
+        let output = Command::new("objdump").arg("-T").arg(file).output().expect("binutils");
         let text = String::from_utf8(output.stdout).unwrap();
         let minor = |word: &str| {
             let version = word.trim_matches(['(', ')']).strip_prefix("GLIBC_2.")?.to_owned();
@@ -80,6 +81,17 @@ fn glibc_2_34_will_do() {
             .collect();
         assert!(text.contains("GLIBC_2.") && needed.is_empty(), "{}: {needed:#?}", file.display());
     }
+}
+
+/// root's agent is that executable.
+#[test]
+fn the_command_has_no_chart_library() {
+    let has_charts = |file| {
+        let bytes = std::fs::read(file).unwrap();
+        bytes.windows(8).any(|word| word == b"plotters")
+    };
+    assert!(!has_charts(env!("CARGO_BIN_EXE_foldback")));
+    assert!(has_charts(env!("CARGO_BIN_EXE_foldback-bench")));
 }
 
 /// Functions that are not collectives.

@@ -1,39 +1,12 @@
-//! `foldback bench`: the same MPI program with and without foldback, in turns.
+//! `foldback bench`, whose code is another executable: the one that serves as root's agent draws no charts.
 
-mod agents;
-mod apps;
-mod apps_programs;
-mod apps_report;
-mod apps_run;
-mod apps_timer;
-mod arena;
-mod chart;
-mod charts;
-mod compare;
-mod floor;
-mod growth;
-mod latency;
-mod limits;
-mod machine;
-mod measure;
-mod mode;
-mod osu;
-mod osu_report;
-mod osu_table;
-mod overlap;
-mod pingpong;
-mod quantize;
-mod quantize_report;
-mod report;
-mod samples;
-mod setting;
-mod types;
-mod waiting;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 
-use std::process::ExitCode;
+use anyhow::{Context, Result};
 
-use anyhow::Result;
-use clap::Subcommand;
+use crate::places;
 
 /// Compare the same MPI program with and without foldback
 ///
@@ -44,33 +17,16 @@ use clap::Subcommand;
 /// Without --overlap, measures the latency of blocking collectives and their cost. With --overlap,
 /// measures how much of non-blocking ones passes while the program computes.
 #[derive(clap::Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(disable_help_flag = true)]
 pub struct Args {
-    #[command(subcommand)]
-    command: Option<Command>,
-
-    #[command(flatten)]
-    compare: compare::Args,
+    /// As `foldback-bench` has them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+    words: Vec<OsString>,
 }
 
-#[derive(Subcommand)]
-enum Command {
-    Apps(apps::Args),
-    Floor(floor::Args),
-    Osu(osu::Args),
-    Quantize(quantize::Args),
-    Types(types::Args),
-    Waiting(waiting::Args),
-}
-
+/// Becomes `foldback-bench`; returns only if it cannot.
 pub fn run(args: Args) -> Result<ExitCode> {
-    match args.command {
-        None => compare::run(args.compare),
-        Some(Command::Apps(args)) => apps::run(args),
-        Some(Command::Floor(args)) => floor::run(args),
-        Some(Command::Osu(args)) => osu::run(args),
-        Some(Command::Quantize(args)) => quantize::run(args),
-        Some(Command::Types(args)) => types::run(args),
-        Some(Command::Waiting(args)) => waiting::run(args),
-    }
+    let program = places::benchmarks()?;
+    let error = Command::new(&program).args(args.words).exec();
+    Err(error).with_context(|| format!("cannot start {}", program.display()))
 }

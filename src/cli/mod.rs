@@ -3,17 +3,18 @@
 mod agent;
 mod bench;
 mod doctor;
-mod generate;
 mod lab;
 mod run;
 mod stats;
 mod status;
 
+use std::env::args_os;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::output::tell;
+use crate::output;
 
 /// Fold MPI collectives in the Linux kernel, fall back to MPI.
 #[derive(Parser)]
@@ -26,10 +27,8 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Agent(agent::Args),
-    Bench(Box<bench::Args>),
+    Bench(bench::Args),
     Doctor(doctor::Args),
-    #[command(hide = true)]
-    Generate(generate::Args),
     Lab(lab::Args),
     Run(run::Args),
     Stats(stats::Args),
@@ -38,26 +37,31 @@ enum Command {
     Watch(run::watch::Args),
 }
 
-/// Parses the command line and runs the subcommand. Errors end in one line and exit status 1
-/// (clap's own: 2).
+/// Parses the command line and runs the subcommand. An error of the command line ends it with exit status 2.
 pub fn main() -> ExitCode {
     crate::logging::init();
-    let result = match Cli::parse().command {
+    output::end(match Cli::parse_from(words()).command {
         Command::Agent(args) => agent::run(args),
-        Command::Bench(args) => bench::run(*args),
+        Command::Bench(args) => bench::run(args),
         Command::Doctor(args) => doctor::run(args),
-        Command::Generate(args) => generate::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Run(args) => run::run(args),
         Command::Stats(args) => stats::run(args),
         Command::Status(args) => status::run(args),
         Command::Watch(args) => run::watch::run(args),
-    };
-    match result {
-        Ok(code) => code,
-        Err(error) => {
-            tell(format_args!("foldback: {error:#}\n"));
-            ExitCode::FAILURE
-        }
+    })
+}
+
+/// The whole command line, but for the options of `foldback bench`.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// The command line of this process. `help bench` is `bench help`, which `foldback-bench` answers.
+fn words() -> Vec<OsString> {
+    let mut words: Vec<_> = args_os().collect();
+    if words.len() > 2 && words[1] == "help" && words[2] == "bench" {
+        words.swap(1, 2);
     }
+    words
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anyhow::{Context, Result, ensure};
+use foldback::lab::launch::Mpi;
 
 use super::measure::Folded;
 use super::mode::Mode;
-use crate::lab::launch::Mpi;
 
 /// The columns that every program prints first. `calls` counts each rank's calls in all, untimed
 /// ones as well.

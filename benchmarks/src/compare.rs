@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
+use foldback::lab::launch::Mpi;
+use foldback::output::{print, tell};
 
 use super::arena::Arena;
 use super::measure::{Bench, Folded, Job};
 use super::samples::{Of, Samples};
 use super::setting::{Setting, comments, program};
 use super::{charts, growth, latency, overlap, report};
-use crate::lab::launch::Mpi;
-use crate::output::{print, tell};
 
 /// Largest message: the programs' and MPI's counts fit an int by far, memory does not.
 const MOST_BYTES: u64 = 16 << 20;

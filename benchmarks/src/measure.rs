@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use foldback::lab::launch::Mpi;
+use foldback::places;
 
 use super::arena::Arena;
 use super::mode::Mode;
 use super::setting::Setting;
-use crate::lab::launch::Mpi;
-use crate::places;
 
 /// The common part of all runs.
 pub struct Bench<'a> {

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-
-use crate::lab::settings::Settings;
-use crate::lab::supervise::{Outcome, Supervisor};
-use crate::lab::{fabric, registry};
+use foldback::lab::settings::Settings;
+use foldback::lab::supervise::{Outcome, Supervisor};
+use foldback::lab::{fabric, registry};
 
 /// A lab of this process, removed with the value. If the process is killed, the next lab command
 /// removes it.

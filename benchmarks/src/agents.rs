@@ -6,12 +6,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use foldback::lab::registry::Lab;
+use foldback::places;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::arena::Arena;
-use crate::lab::registry::Lab;
-use crate::places;
 
 /// How long an agent may take to start.
 const START: Duration = Duration::from_secs(60);

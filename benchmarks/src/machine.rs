@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::lab::launch::{Mpi, launcher};
+use foldback::lab::launch::{Mpi, launcher};
 
 /// One fact a line.
 pub fn describe(mpis: &[Mpi]) -> Vec<String> {

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use foldback::lab::launch::Mpi;
+use foldback::lab::settings::{Rate, Settings};
+use foldback::places;
+use foldback::progress::Progress;
 
 use super::machine;
 use super::mode::Mode;
-use crate::lab::launch::Mpi;
-use crate::lab::settings::{Rate, Settings};
-use crate::places;
-use crate::progress::Progress;
 
 /// Options of every comparison.
 #[derive(clap::Args)]

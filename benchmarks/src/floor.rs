@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use foldback::lab::launch::Mpi;
+use foldback::output::{print, tell};
+use foldback::progress::Progress;
 
 use super::arena::Arena;
 use super::measure::{Bench, Folded, Job};
@@ -14,9 +17,6 @@ use super::samples::microseconds;
 use super::samples::{Of, Samples, median};
 use super::setting::{Setting, comments, program};
 use super::{latency, samples};
-use crate::lab::launch::Mpi;
-use crate::output::{print, tell};
-use crate::progress::Progress;
 
 /// Measure the least time of any fold: a frame to a peer's hook and back
 ///

@@ -250,8 +250,8 @@ pub fn growth(
 
 #[cfg(test)]
 mod tests {
-    use super::super::growth::growths;
     use super::*;
+    use crate::growth::growths;
 
     const NOTE: &str = "2 CPUs of some kind, a lab, 2026-11-24";
 

@@ -9,11 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use foldback::bindings::fb_frame;
+use foldback::lab::netns;
+use foldback::lab::registry::{self, Lab};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-
-use crate::bindings::fb_frame;
-use crate::lab::netns;
-use crate::lab::registry::{self, Lab};
 
 /// The programs of `benchmarks/floor/bench_floor.bpf.c`.
 #[allow(missing_docs, unreachable_pub, dead_code, clippy::all, clippy::undocumented_unsafe_blocks)]

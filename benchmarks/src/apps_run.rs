@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use foldback::lab::launch::Mpi;
+use foldback::lab::registry::make_public_dir;
+use foldback::places;
 
 use super::apps_programs::Entry;
 use super::apps_timer::Times;
@@ -13,9 +16,6 @@ use super::arena::Arena;
 use super::measure::{Bench, Folded};
 use super::mode::Mode;
 use super::setting::{self, Setting};
-use crate::lab::launch::Mpi;
-use crate::lab::registry::make_public_dir;
-use crate::places;
 
 /// "nobody", without any privilege.
 const USER: &str = "65534";

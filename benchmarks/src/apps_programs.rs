@@ -4,8 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-
-use crate::places;
+use foldback::places;
 
 /// A program as Debian has it, for Open MPI 4, and its work.
 pub struct Entry {
@@ -30,7 +29,7 @@ pub struct Entry {
 /// A file of `benchmarks/apps/`.
 macro_rules! input {
     ($name:literal) => {
-        ($name, include_str!(concat!("../../../benchmarks/apps/", $name)))
+        ($name, include_str!(concat!("../apps/", $name)))
     };
 }
 
@@ -100,7 +99,7 @@ pub const ENTRIES: &[Entry] = &[
         name: "scalapack",
         what: "ScaLAPACK, xdlu: dense matrices of 300 to 600 rows, factored and solved",
         needs: &["/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests/xdlu"],
-        files: &[("LU.dat", include_str!("../../../benchmarks/apps/lu.dat"))],
+        files: &[("LU.dat", include_str!("../apps/lu.dat"))],
         prepare: "",
         command: "exec $1",
         jobs: 1,

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};
+use foldback::lab::launch::Mpi;
+use foldback::output::{print, tell};
 
 use super::arena::Arena;
 use super::latency::{COLUMNS, MEAN, Point, points};
@@ -12,8 +14,6 @@ use super::measure::{Bench, Folded, Job};
 use super::mode::Mode;
 use super::samples::{Of, Samples, Subject, median, microseconds};
 use super::setting::{Setting, comments, program};
-use crate::lab::launch::Mpi;
-use crate::output::{print, tell};
 
 /// Compare an Allreduce of each type and op with and without foldback
 ///

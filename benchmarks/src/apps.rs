@@ -4,6 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use foldback::lab::launch::Mpi;
+use foldback::output::{print, tell};
+use foldback::progress::Progress;
 
 use super::agents::Agents;
 use super::apps_programs::{ENTRIES, Entry};
@@ -14,9 +17,6 @@ use super::arena::Arena;
 use super::measure::Folded;
 use super::mode::Mode;
 use super::setting::{Setting, comments};
-use crate::lab::launch::Mpi;
-use crate::output::{print, tell};
-use crate::progress::Progress;
 
 /// Compare whole programs with and without foldback
 ///

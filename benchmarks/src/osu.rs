@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
+use foldback::lab::launch::Mpi;
+use foldback::output::{print, tell};
 
 use super::arena::Arena;
 use super::charts;
@@ -15,8 +17,6 @@ use super::mode::Mode;
 use super::osu_report::{self, Point};
 use super::osu_table::{self, Table};
 use super::setting::{Setting, comments};
-use crate::lab::launch::Mpi;
-use crate::output::{print, tell};
 
 /// Compare OSU micro-benchmarks with and without foldback
 ///

@@ -184,10 +184,10 @@ pub fn chart(rows: &[Row<'_>], mpi: &str, note: &str) -> Result<Option<String>> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::apps::Sample;
-    use super::super::mode::Mode;
     use super::*;
-    use crate::lab::launch::Mpi;
+    use crate::apps::Sample;
+    use crate::mode::Mode;
+    use foldback::lab::launch::Mpi;
 
     fn program() -> Vec<Program> {
         vec![Program::own("a.out", &["a.out".to_owned()])]

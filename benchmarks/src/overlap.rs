@@ -148,9 +148,9 @@ fn table(text: &mut String, points: &[Point], mpi: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::bench::measure::Folded;
-    use crate::cli::bench::samples::Of;
-    use crate::lab::launch::Mpi;
+    use crate::measure::Folded;
+    use crate::samples::Of;
+    use foldback::lab::launch::Mpi;
 
     #[test]
     fn a_table_has_both_ways_side_by_side() {

@@ -6,6 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
+use foldback::lab::launch::Mpi;
+use foldback::output::{print, tell};
+use foldback::progress::Progress;
 
 use super::arena::Arena;
 use super::latency::{COLUMNS, points};
@@ -14,9 +17,6 @@ use super::mode::Mode;
 use super::quantize_report::{Row, chart, csv, markdown};
 use super::samples::{Of, Samples};
 use super::setting::{Setting, comments, program};
-use crate::lab::launch::Mpi;
-use crate::output::{print, tell};
-use crate::progress::Progress;
 
 /// Compare an Allreduce of floats, quantized in several ways, with the MPIs' own
 ///

@@ -13,6 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use foldback::lab::netns;
+use foldback::lab::registry::{self, Lab};
+use foldback::lab::settings::Settings;
+use foldback::output::{print, tell};
+use foldback::progress::Progress;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -22,11 +27,6 @@ use super::machine;
 use super::pingpong::skeleton::BenchFloorSkelBuilder;
 use super::pingpong::{LOST, PAYLOAD, Waiter, attach, payload};
 use super::samples::median;
-use crate::lab::netns;
-use crate::lab::registry::{self, Lab};
-use crate::lab::settings::Settings;
-use crate::output::{print, tell};
-use crate::progress::Progress;
 
 /// Measure what it costs to wait for a frame awake, and asleep
 ///
