@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use anyhow::Result;
-use plotters::prelude::SeriesLabelPosition;
 
 use super::apps::{Measured, Of};
 use super::apps_run::Program;
@@ -169,15 +168,7 @@ pub fn chart(rows: &[Row<'_>], mpi: &str, note: &str) -> Result<Option<String>> 
     let (label, colour) = ("equal".to_owned(), series.len());
     series.push(Series { label, colour, style: Style::Line, dots });
     let title = format!("Whole programs: {mpi} / foldback");
-    let text = Text {
-        title: &title,
-        note,
-        x: "hosts",
-        y: "ratio of whole times (bars: all rounds)",
-        base: 2.0,
-        x_label: |hosts| format!("{hosts}"),
-        legend: SeriesLabelPosition::UpperLeft,
-    };
+    let text = Text::over_hosts(&title, note, "ratio of whole times (bars: all rounds)");
     // With room for the legend above.
     draw(&series, &text, 0.0..most * 1.5)
 }

@@ -66,6 +66,32 @@ pub struct Text<'a> {
     pub legend: SeriesLabelPosition,
 }
 
+impl<'a> Text<'a> {
+    /// Of a chart over the sizes of messages.
+    pub fn over_size(
+        title: &'a str,
+        note: &'a str,
+        y: &'a str,
+        legend: SeriesLabelPosition,
+    ) -> Self {
+        Self { title, note, x: "message size", y, base: 4.0, x_label: readable_bytes, legend }
+    }
+
+    /// Of a chart over the number of hosts.
+    pub fn over_hosts(title: &'a str, note: &'a str, y: &'a str) -> Self {
+        let x_label = |hosts| format!("{hosts}");
+        Self {
+            title,
+            note,
+            x: "hosts",
+            y,
+            base: 2.0,
+            x_label,
+            legend: SeriesLabelPosition::UpperLeft,
+        }
+    }
+}
+
 /// An SVG, or none if there are fewer than two places on the x axis.
 ///
 /// # Errors

@@ -55,15 +55,6 @@ fn both_ways<P>(
     })
 }
 
-fn over_size<'a>(
-    title: &'a str,
-    note: &'a str,
-    y: &'a str,
-    legend: SeriesLabelPosition,
-) -> Text<'a> {
-    Text { title, note, x: "message size", y, base: 4.0, x_label: readable_bytes, legend }
-}
-
 /// The result of several rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Rounds {
@@ -148,7 +139,7 @@ pub fn latency_of(
     let values = |p: &Compared| [p.mpi, p.foldback];
     let series = both_ways(&points, mpi, |p| p.hosts, |p| p.bytes, values, |p| p.folded);
     let y = format!("mean latency, {unit} (bars: all rounds)");
-    let text = over_size(title, note, &y, SeriesLabelPosition::UpperLeft);
+    let text = Text::over_size(title, note, &y, SeriesLabelPosition::UpperLeft);
     draw(&series, &text, log_range(&series).log_scale().base(2.0))
 }
 
@@ -179,7 +170,11 @@ pub fn ratio_of(points: &[Compared], title: &str, note: &str) -> Result<Option<S
     }
     let most = points.iter().map(|point| point.ratio.spread.1).fold(1.0, f64::max);
     let y = "ratio of latencies (bars: all rounds)";
-    draw(&series, &over_size(title, note, y, SeriesLabelPosition::UpperRight), 0.0..most * 1.1)
+    draw(
+        &series,
+        &Text::over_size(title, note, y, SeriesLabelPosition::UpperRight),
+        0.0..most * 1.1,
+    )
 }
 
 /// An SVG of the overlap.
@@ -193,7 +188,7 @@ pub fn overlap(
     let series = both_ways(points, mpi, |p| p.hosts, |p| p.bytes, values, |p| p.folded);
     let title = format!("MPI_{}", capitalised(collective));
     let y = "overlap, percent (bars: all rounds)";
-    let text = over_size(&title, note, y, SeriesLabelPosition::MiddleLeft);
+    let text = Text::over_size(&title, note, y, SeriesLabelPosition::MiddleLeft);
     draw(&series, &text, 0.0..105.0)
 }
 
@@ -236,15 +231,7 @@ pub fn growth(
         }
     }
     let title = format!("MPI_{} over hosts", capitalised(collective));
-    let text = Text {
-        title: &title,
-        note,
-        x: "hosts",
-        y: "mean latency, microseconds",
-        base: 2.0,
-        x_label: |hosts| format!("{hosts}"),
-        legend: SeriesLabelPosition::UpperLeft,
-    };
+    let text = Text::over_hosts(&title, note, "mean latency, microseconds");
     draw(&series, &text, log_range(&series).log_scale().base(2.0))
 }
 

@@ -142,15 +142,8 @@ pub fn chart(rows: &[Row], mpi: &str, hosts: u64, note: &str) -> Result<Option<S
         })
         .collect();
     let title = format!("MPI_Allreduce, quantized, {hosts} hosts");
-    let text = Text {
-        title: &title,
-        note,
-        x: "message size",
-        y: "time, divided by that of the fastest MPI",
-        base: 4.0,
-        x_label: readable_bytes,
-        legend: SeriesLabelPosition::UpperRight,
-    };
+    let y = "time, divided by that of the fastest MPI";
+    let text = Text::over_size(&title, note, y, SeriesLabelPosition::UpperRight);
     draw(&series, &text, log_range(&series).log_scale().base(2.0))
 }
 
