@@ -40,13 +40,13 @@ lint: setup ## formatting, clippy, generated header, scripts
 header: setup ## renew include/foldback.h from src/capi.rs
 	FOLDBACK_RENEW_HEADER=1 $(CARGO) test --release --test header
 
-test: build ## every behaviour once, as in CI (as root; 6 minutes)
+test: build ## every behaviour once, as in CI (as root; about 15 minutes on two CPUs)
 	@scripts/test.sh all
 
 test-quick: build ## between edits: logic, simulation, packets, two small jobs (as root; a minute)
 	@scripts/test.sh quick
 
-test-long: build ## long streams and simulations, every fault: before a release (as root; 50 minutes)
+test-long: build ## long streams and simulations, every fault: before a release (as root; about two hours)
 	@scripts/test.sh long
 
 soak: build ## a job on each MPI under random faults, for HOURS in all, 1 if not said; SEED=n (as root)
