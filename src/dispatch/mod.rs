@@ -191,8 +191,8 @@ impl Judged<'_> {
     fn numbers(&self, group: &Group) -> Option<Numbers> {
         let Self { process, config, call, admitted, ends, .. } = self;
         Numbers::of(&Request {
-            collective: call.collective,
             ends,
+            share: call.collective.share(ends),
             element: admitted.quantized?,
             quantize: quantize(process, call)?,
             most_asked: config.shared.most_bytes_asked(call.collective),

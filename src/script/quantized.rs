@@ -9,10 +9,9 @@ use std::ptr;
 use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::call::Collective;
 use crate::config::Quantize;
 use crate::engine::{Job, Pattern, Script, Step, Ways};
-use crate::gate::Ends;
+use crate::gate::{Ends, Share};
 use crate::leaf::arithmetic::{Arithmetic, Element, Operator, Real};
 use crate::leaf::quantize::{
     Lender, Lent, Number, Quantizer, Rounding, Width, is_alike, witness_of,
@@ -25,8 +24,9 @@ const PART_BYTES: usize = 1 << 20;
 
 /// A sum that is asked to be quantized.
 pub struct Request<'a> {
-    pub collective: Collective,
     pub ends: &'a Ends,
+    /// The part of the sums that this rank gets.
+    pub share: Share,
     pub element: Number,
     pub quantize: Quantize,
     /// Most bytes that a sum may have; and of one message of the group.
@@ -113,7 +113,7 @@ impl Numbers {
             return None;
         }
         let count = bytes / size;
-        let own = request.collective.share(ends).bytes(brings.shape.size);
+        let own = request.share.bytes(brings.shape.size);
         let gets = ends.gets.map(|gets| (gets.data, own.start / size..own.end / size));
         let (quantize, rank, brings) = (*quantize, ends.rank, brings.data.cast_const());
         let numbers = Self { quantize, quantizer, rank, brings, gets, size, width, count };
@@ -407,8 +407,8 @@ mod tests {
         let ends = Ends { rank, ranks, root: None, brings: elements, gets: elements, parts };
         let most = usize::MAX;
         let request = Request {
-            collective: Collective::Allreduce,
             ends: &ends,
+            share: Share { elements: 0..count, ranks },
             element: Number::F32,
             quantize: quantize(),
             most_asked: most,
