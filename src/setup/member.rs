@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::hello::Roster;
+use super::offer::LocalResources;
 use super::outcome::{Outcome, troubles};
 use super::terms::Terms;
 use super::trouble::{NoGroup, Trouble};
@@ -14,17 +15,6 @@ use crate::keeper::ways::Ways;
 use crate::leaf::Leaf;
 use crate::wire::Wire;
 use crate::wire::cells::{Cells, Mapped};
-
-/// A leader's resources for a group, beside its offer to the others.
-#[derive(Default)]
-pub struct LocalResources {
-    /// This host's agent, if there is one.
-    pub client: Option<Arc<Client>>,
-    /// This process's own.
-    pub keeper: Option<Arc<Keeper>>,
-    /// The meeting of the ranks of this host.
-    pub meeting: Option<meet::Host>,
-}
 
 /// This rank in a group that is made, and not tried yet.
 pub struct Membership {

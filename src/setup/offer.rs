@@ -1,17 +1,28 @@
 //! The words of the second exchange: each host's leader says what the host has for the group.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::agent::{Later, NoAnswer};
 use super::hello::Roster;
-use super::member::LocalResources;
 use super::trouble::Trouble;
 use super::{Facilities, Request, hosts, meet};
-use crate::agent::SocketAddress;
+use crate::agent::{Client, SocketAddress};
 use crate::config::{Network, Transport};
-use crate::keeper::Contact;
+use crate::keeper::{Contact, Keeper};
+
+/// A leader's resources for a group, beside its offer to the others.
+#[derive(Default)]
+pub struct LocalResources {
+    /// This host's agent, if there is one.
+    pub client: Option<Arc<Client>>,
+    /// This process's own.
+    pub keeper: Option<Arc<Keeper>>,
+    /// The meeting of the ranks of this host.
+    pub meeting: Option<meet::Host>,
+}
 
 /// A leader's words in the second exchange: its host's resources for the group.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -2,8 +2,7 @@
 //! the group from that.
 
 use super::hello::Roster;
-use super::member::LocalResources;
-use super::offer::HostOffer;
+use super::offer::{HostOffer, LocalResources};
 use super::outcome::troubles;
 use super::trouble::{NoGroup, Trouble};
 use super::{Request, agent::Later};
