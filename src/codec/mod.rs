@@ -7,7 +7,6 @@ mod staging;
 
 use std::ffi::c_int;
 
-pub use crate::leaf::exact::sum as sum_exactly;
 pub use staging::{Prepared, prepare, told};
 
 /// MPI's code for success.

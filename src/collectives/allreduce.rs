@@ -1,6 +1,6 @@
 //! MPI_Allreduce: a fold to all, long ones by shards; or a deposit, and each folds all.
 
-use super::descriptor::{Amount, At, Descriptor, Meets, Sums, Trials};
+use super::descriptor::{Amount, At, Descriptor, Meets, Trials};
 use crate::engine::Pattern;
 use crate::gate::admit::Candidate;
 use crate::gate::judge::Bench;
@@ -17,7 +17,8 @@ impl Descriptor for Allreduce {
     const TRIALS: Option<Trials> = Some(Trials::FoldToAll);
     const SIGNIFICANT: (At, At) = (At::Nowhere, At::Everywhere);
     const MEETS: Meets = Meets::WithData;
-    const SUMS: Option<Sums> = Some(Sums { may_be_quantized: true, can_be_cut: true });
+    const IS_REDUCTION: bool = true;
+    const MAY_BE_QUANTIZED: bool = true;
 
     fn admit(
         candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,

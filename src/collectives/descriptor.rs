@@ -20,8 +20,10 @@ pub trait Descriptor {
     const SIGNIFICANT: (At, At);
     /// The calls that no rank can complete before all have begun them.
     const MEETS: Meets = Meets::Never;
-    /// The properties of its sums, if it is a reduction.
-    const SUMS: Option<Sums> = None;
+    /// Whether it has an op.
+    const IS_REDUCTION: bool = false;
+    /// Whether its sums may be quantized.
+    const MAY_BE_QUANTIZED: bool = false;
 
     /// Looks at a call without its group.
     ///
@@ -101,13 +103,4 @@ pub enum Meets {
     WithData,
     /// All calls.
     Always,
-}
-
-/// The properties of a reduction's sums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sums {
-    /// They may be quantized.
-    pub may_be_quantized: bool,
-    /// The sum of a piece of the data is a piece of the sum.
-    pub can_be_cut: bool,
 }

@@ -1,6 +1,6 @@
 //! MPI_Exscan: a deposit; each folds the prefix before its own contribution.
 
-use super::descriptor::{Amount, At, Descriptor, Sums, Trials};
+use super::descriptor::{Amount, At, Descriptor, Trials};
 use super::scan::Scan;
 use crate::gate::admit::Candidate;
 use crate::gate::judge::Bench;
@@ -16,7 +16,7 @@ impl Descriptor for Exscan {
     const AMOUNT: Amount = Amount::Part;
     const TRIALS: Option<Trials> = Some(Trials::Deposit);
     const SIGNIFICANT: (At, At) = (At::Nowhere, At::Everywhere);
-    const SUMS: Option<Sums> = Some(Sums { may_be_quantized: false, can_be_cut: true });
+    const IS_REDUCTION: bool = true;
 
     fn admit(
         candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,

@@ -29,7 +29,7 @@ use crate::mpi::types::Shape;
 use crate::plan::{Case, Fit, Plan};
 use crate::topology::Place;
 
-use descriptor::{Amount, At, Descriptor, Sums};
+use descriptor::{Amount, At, Descriptor};
 pub use descriptor::{Meets, Trials};
 
 /// Makes `of_collective!` of the table. `$d` is a dollar sign.
@@ -147,28 +147,18 @@ impl Collective {
 
     /// Whether it is a reduction.
     pub(crate) fn is_reduction(self) -> bool {
-        self.sums().is_some()
+        of_collective!(self, IS_REDUCTION)
     }
 
     /// Whether its sums may be quantized.
     #[inline]
     pub(crate) fn is_quantized(self) -> bool {
-        self.sums().is_some_and(|sums| sums.may_be_quantized)
-    }
-
-    /// Whether the sum of a piece of its data is a piece of the sum.
-    pub(crate) fn can_be_cut(self) -> bool {
-        self.sums().is_some_and(|sums| sums.can_be_cut)
+        of_collective!(self, MAY_BE_QUANTIZED)
     }
 
     /// The share of a reduction that this rank gets.
     pub(crate) fn share(self, ends: &Ends) -> Share {
         of_collective!(self, share(ends))
-    }
-
-    #[inline]
-    fn sums(self) -> Option<Sums> {
-        of_collective!(self, SUMS)
     }
 
     fn significant(self) -> (At, At) {

@@ -1,6 +1,6 @@
 //! MPI_Reduce: a fold to the root; or a deposit there, and the root folds all.
 
-use super::descriptor::{Amount, At, Descriptor, Sums, Trials};
+use super::descriptor::{Amount, At, Descriptor, Trials};
 use crate::engine::Pattern;
 use crate::gate::admit::Candidate;
 use crate::gate::judge::Bench;
@@ -16,7 +16,8 @@ impl Descriptor for Reduce {
     const AMOUNT: Amount = Amount::Whole;
     const TRIALS: Option<Trials> = Some(Trials::Star);
     const SIGNIFICANT: (At, At) = (At::Nowhere, At::Everywhere);
-    const SUMS: Option<Sums> = Some(Sums { may_be_quantized: true, can_be_cut: true });
+    const IS_REDUCTION: bool = true;
+    const MAY_BE_QUANTIZED: bool = true;
 
     fn admit(
         candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,

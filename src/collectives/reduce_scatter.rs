@@ -1,6 +1,6 @@
 //! MPI_Reduce_scatter: a fold of the whole to all, and each takes its own; or a deposit, and each folds its own.
 
-use super::descriptor::{Amount, At, Descriptor, Sums, Trials};
+use super::descriptor::{Amount, At, Descriptor, Trials};
 use crate::engine::Pattern;
 use crate::gate::admit::Candidate;
 use crate::gate::judge::Bench;
@@ -19,7 +19,8 @@ impl Descriptor for Reduce_scatter {
     /// Each rank has its own count.
     const TRIALS: Option<Trials> = None;
     const SIGNIFICANT: (At, At) = (At::Nowhere, At::Everywhere);
-    const SUMS: Option<Sums> = Some(Sums { may_be_quantized: true, can_be_cut: false });
+    const IS_REDUCTION: bool = true;
+    const MAY_BE_QUANTIZED: bool = true;
 
     fn admit(
         candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,

@@ -1,7 +1,7 @@
 //! MPI_Reduce_scatter_block: a fold of the whole to all, long ones by shards, and each takes its own; or a deposit, and
 //! each folds its own.
 
-use super::descriptor::{Amount, At, Descriptor, Meets, Sums, Trials};
+use super::descriptor::{Amount, At, Descriptor, Meets, Trials};
 use super::reduce_scatter::{self, Reduce_scatter};
 use crate::gate::admit::Candidate;
 use crate::gate::judge::Bench;
@@ -19,7 +19,8 @@ impl Descriptor for Reduce_scatter_block {
     const TRIALS: Option<Trials> = Some(Trials::FoldToAll);
     const SIGNIFICANT: (At, At) = (At::Nowhere, At::Everywhere);
     const MEETS: Meets = Meets::WithData;
-    const SUMS: Option<Sums> = Some(Sums { may_be_quantized: true, can_be_cut: false });
+    const IS_REDUCTION: bool = true;
+    const MAY_BE_QUANTIZED: bool = true;
 
     fn admit(
         candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,

@@ -1,6 +1,6 @@
 //! MPI_Scan: a deposit; each folds its own prefix.
 
-use super::descriptor::{Amount, At, Descriptor, Sums, Trials};
+use super::descriptor::{Amount, At, Descriptor, Trials};
 use crate::gate::admit::Candidate;
 use crate::gate::judge::Bench;
 use crate::gate::{Admitted, Alone, Ends, Facts, Left, Reason, Refused, Share};
@@ -15,7 +15,7 @@ impl Descriptor for Scan {
     const AMOUNT: Amount = Amount::Part;
     const TRIALS: Option<Trials> = Some(Trials::Deposit);
     const SIGNIFICANT: (At, At) = (At::Nowhere, At::Everywhere);
-    const SUMS: Option<Sums> = Some(Sums { may_be_quantized: false, can_be_cut: true });
+    const IS_REDUCTION: bool = true;
 
     fn admit(
         candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,

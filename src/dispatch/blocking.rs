@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::stopwatch::{Stopwatch, took};
-use super::{After, Judged, NotFinite, Numbers, Passed, Quantized};
+use super::{After, Judged, Passed};
 use crate::call::Collective;
 use crate::choice::{self, ClassId, Way};
 use crate::codec::{SUCCESS, prepare, told};
@@ -18,6 +18,7 @@ use crate::engine::{Job, Script, Step, Ways};
 use crate::gate::Reason;
 use crate::leaf::arithmetic::Operator;
 use crate::plan::instead_of_shards;
+use crate::script::{Numbers, Quantized};
 use crate::setup::Context;
 use crate::stats;
 use crate::wire::{Algorithm, Mismatch};
@@ -51,7 +52,17 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), Pass
     }
     let folding = guard.as_mut().ok_or(Reason::NoGroup)?;
     let case = judged.case();
-    let mut fit = fit(case, &mut folding.group.engine.place)?;
+    let place = &mut folding.group.engine.place;
+    let mut fit = match fit(case, place) {
+        Ok(fit) => fit,
+        Err(reason) => {
+            let mut exact = judged.exact(place).ok_or(reason)?;
+            drop(guard);
+            // SAFETY: buffers of the program's.
+            let code = unsafe { to_its_end(&judged, &context, &mut exact) };
+            return Ok((code.ok_or(reason)?, stats::Way::Folded));
+        }
+    };
     let (mut route, mut algorithm) = (None, None);
     if admitted.measured {
         let ranks = folding.group.engine.place.layout.ranks();
@@ -99,15 +110,15 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), Pass
 #[cold]
 unsafe fn quantized(judged: &Judged<'_>, context: &Context<'_>, numbers: Numbers) -> Option<c_int> {
     let memory = judged.communicator.quantization().memory.clone();
-    let mut script = Quantized::new(numbers, NotFinite::Otherwise, memory);
     // SAFETY: as demanded of this function.
-    unsafe { to_its_end(judged, context, &mut script) }
+    unsafe { to_its_end(judged, context, &mut Quantized::new(numbers, None, memory)) }
 }
 
 /// Runs a script to its end. Returns what MPI does; `None`: the call goes another way, on all ranks alike.
 ///
 /// # Safety
 /// *Buffers* of the [program](crate::mpi).
+#[cold]
 unsafe fn to_its_end(
     judged: &Judged<'_>,
     context: &Context<'_>,

@@ -1,80 +1,46 @@
-//! Exact sums of blocking calls (`FOLDBACK_SUM=exact`). Long ones go in pieces. If a sum is left to the MPI, it only
-//! gathers everyone's numbers, which are summed here. So a program has exact sums also before there is a group, and
-//! without one.
+//! Exact sums (`FOLDBACK_SUM=exact`). Sums that are too long to be brought together at once go by a script. If a sum that
+//! blocks is left to the MPI, the MPI only brings everyone's numbers together, and each rank sums them. So a program has
+//! exact sums also before there is a group, and without one.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
-use std::ops::Range;
+use std::ffi::c_int;
+use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Passed, attempt, quantizes};
-use crate::call::{Call, Form, Message};
-use crate::codec::{SUCCESS, sum_exactly};
+use super::Judged;
+use crate::call::{Call, Form};
+use crate::codec::SUCCESS;
 use crate::collectives::judge;
 use crate::config::Sum;
+use crate::engine::{Script, Step};
+use crate::gate::Reason;
 use crate::gate::eligibility::{By, who};
-use crate::gate::{Ends, Left, Reason, Share};
 use crate::leaf::arithmetic::{Operator, Real};
-use crate::mpi::Mpi;
 use crate::mpi::types::{Op, Shape};
 use crate::plan::MOST_IMAGE;
 use crate::process::Process;
-use crate::stats::Way;
+use crate::script::{Addends, Exact};
+use crate::topology::{Image, Place};
 
 /// Most bytes that a rank holds of everyone's numbers, of a sum that is left to the MPI.
 const HELD: usize = 1 << 20;
 
-/// A sum, to its end, unless it is to be quantized; `None` if the call is none, or the MPI's to refuse.
-///
-/// # Safety
-/// *Arguments* and *buffers* of the [program](crate::mpi).
-#[cold]
-pub(super) unsafe fn sum(
-    process: &'static Process,
-    form: Form,
-    call: &Call,
-    seen: &mut Message,
-) -> Option<(c_int, Way)> {
-    if form != Form::Blocking {
-        return None;
-    }
-    let (real, shape) = what(process, call)?;
-    let mpi = &process.mpi;
-    let communicator = process.communicator(mpi.abi.handle(call.comm))?;
-    let place = (communicator.rank, communicator.size);
-    if call.collective.is_quantized() && quantizes(process, call) {
-        // SAFETY: the program's arguments and buffers.
-        match unsafe { attempt(process, form, call, std::ptr::null_mut(), seen, quantizes) } {
-            Ok(ended) => return Some(ended),
-            // As all ranks do: some number is none, say. Else it is quantized, or exact as a whole.
-            Err(Passed::Left(Left::All(_))) => {}
-            Err(_) => return None,
+impl Judged<'_> {
+    /// The script of an exact sum. `None`: the call is no exact sum, or is beyond a limit that the program has set, or the
+    /// group is slow with long messages. The answer is the same on all ranks.
+    pub(super) fn exact(&self, place: &mut Place) -> Option<Exact> {
+        let Self { admitted, ends, .. } = self;
+        let By::Exact { real, always: true } = admitted.fold?.by else { return None };
+        let bytes = ends.brings?.bytes();
+        let is_allowed = bytes.saturating_mul(ends.ranks) <= admitted.most;
+        if !is_allowed || place.most_bytes < MOST_IMAGE {
+            return None;
         }
+        // An image pads the part of each host.
+        let step = MOST_IMAGE / 8 * 7 / (real.bytes() * ends.ranks);
+        Exact::new(self.addends(real)?, real, step, |bytes| place.even_image(bytes))
     }
-    let (mut way, mut bytes) = (Way::Folded, 0);
-    for piece in pieces(call, shape, place.1)? {
-        let part = &part_of(call, mpi, &piece, shape);
-        // SAFETY: part of the program's buffers, or all.
-        let code =
-            match unsafe { attempt(process, form, part, std::ptr::null_mut(), seen, |_, _| false) }
-            {
-                Ok((code, _)) => code,
-                Err(Passed::Left(Left::All(reason))) if may_be_left(reason) => {
-                    way = Way::Left(reason);
-                    // SAFETY: arguments of the program's.
-                    let ends = unsafe { judge(mpi, part, Some(shape), place) }.ok()?;
-                    // SAFETY: they are right, and buffers of the program's.
-                    unsafe { by_mpi(mpi, part, &ends, real) }
-                }
-                Err(_) => return None,
-            };
-        bytes += seen.bytes;
-        if code != SUCCESS {
-            return Some((code, way));
-        }
-    }
-    seen.bytes = bytes;
-    Some((SUCCESS, way))
 }
 
 /// Whether the program asks for exact sums, on all ranks.
@@ -84,7 +50,7 @@ pub(super) fn are_wanted(process: &Process) -> bool {
         && process.is_running()
 }
 
-/// The numbers of a sum: what [`sum_exactly`] takes for their type, and how they lie in memory.
+/// The numbers of a sum: their format, and how they lie in memory.
 fn what(process: &Process, call: &Call) -> Option<(Real, Shape)> {
     let op = process.mpi.abi.op(call.op).filter(|op| *op == Op::Fold(Operator::Sum))?;
     let datatype = process.mpi.abi.datatype(call.recv.datatype)?;
@@ -94,9 +60,29 @@ fn what(process: &Process, call: &Call) -> Option<(Real, Shape)> {
     }
 }
 
-/// Says once that a sum was left to the MPI which is not exact now.
+/// Sums exactly what is left to the MPI for this reason, to its end, if the call blocks. Returns what MPI does. `None`: the
+/// MPI makes the call, and whoever asks for exact sums is warned.
+///
+/// # Safety
+/// *Arguments* and *buffers* of the [program](crate::mpi), of a call that is left to the MPI on all ranks.
 #[cold]
-pub(super) fn warn_of(process: &Process, call: &Call, reason: Reason) {
+pub(super) unsafe fn left(
+    process: &'static Process,
+    form: Form,
+    call: &Call,
+    reason: Reason,
+) -> Option<c_int> {
+    let blocks = form == Form::Blocking;
+    // SAFETY: as demanded of this function.
+    let code = if blocks { unsafe { by_mpi(process, call, reason) } } else { None };
+    if code.is_none() {
+        warn_of(process, call, reason);
+    }
+    code
+}
+
+/// Says once that a sum was left to the MPI which is not exact now.
+fn warn_of(process: &Process, call: &Call, reason: Reason) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     let is_trivial = matches!(reason, Reason::OneRank | Reason::Empty);
     if is_trivial || what(process, call).is_none() || TOLD.swap(true, Ordering::Relaxed) {
@@ -123,63 +109,36 @@ fn may_be_left(reason: Reason) -> bool {
     )
 }
 
-/// Elements that go at once, alike on all ranks. `None`: there are fewer than none.
-fn pieces(call: &Call, shape: Shape, ranks: usize) -> Option<impl Iterator<Item = Range<usize>>> {
-    let all = usize::try_from(call.recv.count).ok()?;
-    // An image pads each host's part.
-    let most = MOST_IMAGE / 8 * 7 / (shape.size * ranks.max(1));
-    let step = if call.collective.can_be_cut() && most > 0 { most } else { all.max(1) };
-    // One of nothing is a call all the same.
-    let count = all.div_ceil(step).max(1);
-    Some((0..count).map(move |piece| piece * step..all.min((piece + 1) * step)))
-}
-
-/// The call of these elements alone.
-fn part_of(call: &Call, mpi: &Mpi, piece: &Range<usize>, shape: Shape) -> Call {
-    let mut part = *call;
-    if piece.start == 0 && piece.end as i64 == call.recv.count {
-        return part;
-    }
-    part.recv.count = piece.len() as i64;
-    for side in [&mut part.send, &mut part.recv] {
-        if !side.data.is_null() && side.data as usize != mpi.abi.in_place {
-            side.data = side.data.wrapping_byte_add(piece.start * shape.size);
-        }
-    }
-    part
-}
-
-/// The sum of numbers that the MPI brings together.
+/// The same of a call that blocks. `None`: the call is no exact sum of right arguments, or its ranks may not be alike.
 ///
 /// # Safety
-/// *Buffers* of the [program](crate::mpi), of a call whose arguments are right; all ranks do so.
-unsafe fn by_mpi(mpi: &Mpi, call: &Call, ends: &Ends, real: Real) -> c_int {
-    let Some(brings) = ends.brings else { return SUCCESS };
-    let (width, ranks) = (brings.shape.size, ends.ranks);
-    let Share { elements: own, ranks: below } = call.collective.share(ends);
-    let step = (HELD / (width * ranks)).max(1);
-    let mut all = vec![0; step.min(brings.count) * width * ranks];
-    for start in (0..brings.count).step_by(step) {
-        let end = brings.count.min(start + step);
-        let bytes = (end - start) * width;
-        let all = &mut all[..bytes * ranks];
-        // SAFETY: elements of the program's; what is written goes where what was read for it has been sent from.
-        unsafe {
-            let from: *const c_void = brings.data.wrapping_byte_add(start * width);
-            let code = mpi.gather_at_all(mpi.abi.handle(call.comm), from, bytes, all);
-            if code != SUCCESS {
-                return code;
-            }
-            let (first, last) = (start.max(own.start), end.min(own.end));
-            let Some(gets) = ends.gets.filter(|_| first < last && below > 0) else { continue };
-            let to = gets.data.wrapping_byte_add((first - own.start) * width);
-            let into = std::slice::from_raw_parts_mut(to.cast(), (last - first) * width);
-            let cut = (first - start) * width..(last - start) * width;
-            let parts = all.chunks_exact(bytes).take(below).map(|part| &part[cut.clone()]);
-            sum_exactly(into, &parts.collect::<Vec<_>>(), real);
+/// As [`left`].
+unsafe fn by_mpi(process: &'static Process, call: &Call, reason: Reason) -> Option<c_int> {
+    let (real, shape) = what(process, call).filter(|_| may_be_left(reason))?;
+    let mpi = &process.mpi;
+    let comm = mpi.abi.handle(call.comm);
+    let communicator = process.communicator(comm)?;
+    let (rank, ranks) = (communicator.rank, communicator.size);
+    // SAFETY: arguments of the program's.
+    let ends = unsafe { judge(mpi, call, Some(shape), (rank, ranks)) }.ok()?;
+    let step = (HELD / (real.bytes() * ranks)).max(1);
+    let image = |bytes| Arc::new(Image::side_by_side(ranks, bytes));
+    let addends = Addends::of(&ends, &call.collective.share(&ends), real.bytes());
+    let exact = |addends| Exact::new(addends, real, step, image);
+    let Some(mut script) = addends.and_then(exact) else { return Some(SUCCESS) };
+    // SAFETY: buffers of the program's; the job before is over.
+    while let Step::Job(job, _) = unsafe { script.next(Ok(())) } {
+        // SAFETY: the job's pointers: its result has room for the bytes of all ranks.
+        let code = unsafe {
+            let all = slice::from_raw_parts_mut(job.recv, job.bytes * ranks);
+            mpi.gather_at_all(comm, job.send.cast(), job.bytes, all)
+        };
+        // The MPI has told the program.
+        if code != SUCCESS {
+            return Some(code);
         }
     }
-    SUCCESS
+    Some(SUCCESS)
 }
 
 #[cfg(test)]

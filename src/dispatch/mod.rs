@@ -13,16 +13,18 @@ use std::sync::Arc;
 
 use crate::call::{Call, Form, Message};
 use crate::codec::SUCCESS;
-use crate::collectives::{admit, judge};
+use crate::collectives::{admit, fit, judge};
 use crate::comm::Communicator;
-use crate::config::{Config, Quantize};
+use crate::config::{Config, Quantize, Sum};
 use crate::gate::{Admitted, Ends, Left, Reason};
 use crate::group::Group;
 use crate::leaf::arithmetic::Real;
 use crate::plan::Case;
 use crate::process::Process;
-use crate::script::{NotFinite, Numbers, Quantized, Request};
+use crate::requests::work::{Unquantized, Work};
+use crate::script::{Addends, ByShards, Numbers, Request};
 use crate::stats;
+use crate::topology::Place;
 
 use meeting::Meeting;
 pub use persistent::{free_persistent, start_persistent};
@@ -59,20 +61,14 @@ pub unsafe fn collective(
 ) -> Result<c_int, Option<Box<After>>> {
     let mut seen = Message::default();
     // SAFETY: as demanded of this function.
-    let ended = unsafe {
-        let exact = || exact::sum(process, form, call, &mut seen);
-        match exact::are_wanted(process).then(exact) {
-            Some(Some(ended)) => Ok(ended),
-            _ => attempt(process, form, call, request, &mut seen, quantizes),
-        }
-    };
+    let ended = unsafe { attempt(process, form, call, request, &mut seen) };
     let (result, way) = match ended {
         Ok((code, way)) => (Ok(code), way),
         Err(Passed::Left(Left::All(reason))) => {
-            if exact::are_wanted(process) {
-                exact::warn_of(process, call, reason);
-            }
-            (Err(None), stats::Way::Left(reason))
+            // SAFETY: as demanded of this function; all ranks leave the call to the MPI.
+            let exactly = || unsafe { exact::left(process, form, call, reason) };
+            let code = if exact::are_wanted(process) { exactly() } else { None };
+            (code.ok_or(None), stats::Way::Left(reason))
         }
         Err(Passed::Left(Left::Here(_))) => {
             log::debug!("{} is for MPI to refuse", call.collective.name());
@@ -143,7 +139,6 @@ unsafe fn attempt(
     call: &Call,
     request: *mut c_void,
     seen: &mut Message,
-    quantizes: impl Fn(&Process, &Call) -> bool,
 ) -> Result<(c_int, stats::Way), Passed> {
     if !process.is_running() {
         return Err(Reason::Off.into());
@@ -200,11 +195,39 @@ impl Judged<'_> {
         })
     }
 
-    /// The same for a call that does not block, and cannot go another way once it has begun: with the format in which
-    /// numbers are folded by shards if some are not finite.
-    fn numbers_within(&self, group: &Group) -> Option<(Numbers, Real)> {
-        let real = self.admitted.quantized?.real().filter(|_| group.engine.place.has_shards)?;
-        Some((self.numbers(group)?, real))
+    /// The work for a call that does not block, in its group.
+    ///
+    /// # Errors
+    /// The call is the real MPI's, on all ranks alike.
+    fn work(&self, group: &mut Group) -> Result<Work, Reason> {
+        if let Some(numbers) = self.numbers(group)
+            && let Some(sum) = self.unquantized(&mut group.engine.place)
+        {
+            return Ok(Work::Quantized(numbers, sum));
+        }
+        self.unless_too_large()?;
+        let place = &mut group.engine.place;
+        match fit(self.case(), place) {
+            Ok(fit) => Ok(Work::Planned(fit)),
+            Err(reason) => self.exact(place).map(Work::Exact).ok_or(reason),
+        }
+    }
+
+    /// The sum of numbers that are asked to be quantized, where some are not finite, within the group.
+    fn unquantized(&self, place: &mut Place) -> Option<Unquantized> {
+        if let Some(exact) = self.exact(place) {
+            return Some(Unquantized::Exact(exact));
+        }
+        let real = self.admitted.quantized?.real().filter(|_| place.has_shards)?;
+        let is_exact = self.config.shared.sum == Sum::Exact;
+        let addends = self.addends(real).filter(|_| !is_exact)?;
+        Some(Unquantized::ByShards(ByShards::new(addends, real)))
+    }
+
+    /// The numbers of a sum, of a format.
+    fn addends(&self, real: Real) -> Option<Addends> {
+        let Self { call, ends, .. } = self;
+        Addends::of(ends, &call.collective.share(ends), real.bytes())
     }
 
     /// Refuses a call that was admitted to be quantized alone, and is not.

@@ -5,19 +5,19 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Judged, NotFinite, Numbers, Quantized};
+use super::Judged;
 use crate::codec::{Prepared, prepare};
-use crate::collectives::{fit, plan};
+use crate::collectives::plan;
 use crate::comm::GroupSlot;
 use crate::config::Config;
 use crate::engine::Outcome;
 use crate::gate::Reason;
 use crate::group::Group;
-use crate::leaf::arithmetic::Real;
 use crate::leaf::quantize::Lender;
-use crate::plan::Plan;
+use crate::plan::{Case, Plan};
 use crate::process::Process;
 use crate::requests::Open;
+use crate::requests::work::Work;
 use crate::stats::Way;
 
 /// Starts a call whose arguments have been judged. Returns its way.
@@ -29,22 +29,15 @@ pub(super) unsafe fn start(judged: Judged<'_>, request: *mut c_void) -> Result<W
     judged.unless_revoked()?;
     let mut guard = communicator.folding_now()?;
     let group = &mut guard.as_mut().ok_or(Reason::NotYet)?.group;
+    let work = judged.work(group)?;
+    let way = work.way();
     let begin = Begin { process, config, slot: communicator.slot(), group };
+    let memory = || communicator.quantization().memory.clone();
     // SAFETY: an argument of the program's.
     let open = || unsafe { process.requests.open(&process.mpi, request) };
-    if let Some(sum) = judged.numbers_within(begin.group) {
-        let memory = communicator.quantization().memory.clone();
-        // SAFETY: buffers of the program's.
-        unsafe { begin.quantized(sum, memory, open) };
-        return Ok(Way::Quantized);
-    }
-    judged.unless_too_large()?;
-    let case = judged.case();
-    let fit = fit(case, &mut begin.group.engine.place)?;
-    let plan = plan(case, fit);
     // SAFETY: buffers of the program's.
-    unsafe { begin.planned(plan, open) };
-    Ok(Way::Folded)
+    unsafe { begin.work(work, judged.case(), memory, open) };
+    Ok(way)
 }
 
 /// The place where a call begins: a slot's group.
@@ -56,11 +49,34 @@ pub(super) struct Begin<'a> {
 }
 
 impl Begin<'_> {
-    /// Begins a plan; `open` makes its request.
+    /// Begins a call's work. `memory` is for a sum that is quantized; `open` makes the call's request.
     ///
     /// # Safety
     /// *Buffers* of the [program](crate::mpi), until the request is complete.
-    pub(super) unsafe fn planned(self, plan: Plan, open: impl FnOnce() -> Open) {
+    pub(super) unsafe fn work(
+        self,
+        work: Work,
+        case: Case<'_>,
+        memory: impl FnOnce() -> Lender,
+        open: impl FnOnce() -> Open,
+    ) {
+        let script = match work.script(memory) {
+            Ok(script) => script,
+            // SAFETY: as demanded of this function.
+            Err(fit) => return unsafe { self.plan(plan(case, fit), open) },
+        };
+        let request = open();
+        let over = Outcome::default();
+        // SAFETY: as demanded of this function.
+        unsafe {
+            self.group.engine.run(script, self.config.shared.algorithm, Arc::clone(&over));
+        }
+        self.add(over, Prepared::script(), request);
+    }
+
+    /// # Safety
+    /// As [`Begin::work`].
+    unsafe fn plan(self, plan: Plan, open: impl FnOnce() -> Open) {
         // SAFETY: as demanded of this function.
         unsafe {
             let (job, mut prepared) = prepare(&self.process.mpi, plan);
@@ -72,26 +88,6 @@ impl Begin<'_> {
             engine.start_in_turn(job, algorithm, Arc::clone(&over));
             self.add(over, prepared, request);
         }
-    }
-
-    /// Begins a sum that is quantized, with a lender's memory; `open` makes its request.
-    ///
-    /// # Safety
-    /// *Buffers* of the [program](crate::mpi), until the request is complete.
-    pub(super) unsafe fn quantized(
-        self,
-        (numbers, real): (Numbers, Real),
-        memory: Lender,
-        open: impl FnOnce() -> Open,
-    ) {
-        let request = open();
-        let over = Outcome::default();
-        let script = Box::new(Quantized::new(numbers, NotFinite::AsItIs(real), memory));
-        // SAFETY: as demanded of this function.
-        unsafe {
-            self.group.engine.run(script, self.config.shared.algorithm, Arc::clone(&over));
-        }
-        self.add(over, Prepared::script(), request);
     }
 
     fn add(self, over: Outcome, prepared: Prepared, request: Open) {

@@ -7,12 +7,8 @@ use super::Judged;
 use super::nonblocking::Begin;
 use crate::call::{Form, Message};
 use crate::codec::SUCCESS;
-use crate::collectives::{fit, plan};
 use crate::gate::Reason;
-use crate::group::Group;
-use crate::leaf::quantize::Lender;
 use crate::process::Process;
-use crate::requests::persistent::Work;
 use crate::stats::Way;
 
 /// `MPI_..._init`: makes the request; `seen` is what the statistics are to tell of each start. Returns the way of starts.
@@ -29,7 +25,7 @@ pub(super) unsafe fn initialise(
     let comm = mpi.abi.handle(call.comm);
     let own = communicators.take_spare(&process.context(), comm, &judged.communicator)?;
     let work = match own.folding().as_mut() {
-        Some(folding) => work(&judged, &mut folding.group),
+        Some(folding) => judged.work(&mut folding.group),
         None => Err(Reason::NoGroup),
     };
     let work = match work {
@@ -50,18 +46,6 @@ pub(super) unsafe fn initialise(
         process.requests.add_persistent(mpi, call, about, (own, communicator), request);
     }
     Ok(way)
-}
-
-/// The work of each start of a call, in its group.
-///
-/// # Errors
-/// The call is the real MPI's, on all ranks alike.
-fn work(judged: &Judged<'_>, group: &mut Group) -> Result<Work, Reason> {
-    if let Some(sum) = judged.numbers_within(group) {
-        return Ok(Work::Quantized(sum, Lender::default()));
-    }
-    judged.unless_too_large()?;
-    fit(judged.case(), &mut group.engine.place).map(Work::Folded)
 }
 
 /// `MPI_Start` of a request that may be a persistent collective's; `None`: it is the real MPI's.
@@ -90,15 +74,9 @@ pub unsafe fn start_persistent(process: &'static Process, request: *mut c_void) 
     let open = || persistent.open(handle);
     let (slot, group) = (&persistent.group, &mut folding.group);
     let begin = Begin { process, config, slot, group };
+    let (work, memory) = (persistent.work.clone(), || persistent.memory.clone());
     // SAFETY: buffers of the program's, promised at MPI_..._init for every start.
-    unsafe {
-        match &persistent.work {
-            Work::Folded(fit) => begin.planned(plan(persistent.case(), fit.clone()), open),
-            Work::Quantized(sum, memory) => {
-                begin.quantized(sum.clone(), memory.clone(), open);
-            }
-        }
-    }
+    unsafe { begin.work(work, persistent.case(), memory, open) };
     let way = persistent.work.way();
     process.calls.count(Form::Persistent, call.collective, way, persistent.message);
     Some(SUCCESS)

@@ -3,7 +3,7 @@
 use super::eligibility::{By, Reduction, bounded, size, who};
 use super::{Facts, Left, Reason, Refused};
 use crate::call::{Call, Form, Message, Side};
-use crate::config::{Policy, Shared, Sum};
+use crate::config::{Policy, Shared};
 use crate::leaf::quantize::Number;
 use crate::mpi::types::{Class, Shape, TypeInfo};
 
@@ -179,8 +179,7 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
 
     /// The numbers of a sum that is to be quantized.
     fn quantized(&self, by: By) -> Option<Number> {
-        let may_be =
-            self.terms.may_be_quantized && may_be_quantized(self.form, by, self.shared.sum);
+        let may_be = self.terms.may_be_quantized && may_be_quantized(self.form, by);
         by.reals().filter(|_| may_be && (self.quantizes)())
     }
 
@@ -238,9 +237,9 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
 }
 
 /// Whether a sum may be quantized. A call that does not block stays in its group, also with numbers that are not finite. No
-/// process of foldback sums numbers of 16 bits, nor long numbers exactly.
-fn may_be_quantized(form: Form, by: By, sum: Sum) -> bool {
-    form == Form::Blocking || (!matches!(by, By::Quantized(_)) && sum != Sum::Exact)
+/// process of foldback sums numbers of 16 bits.
+fn may_be_quantized(form: Form, by: By) -> bool {
+    form == Form::Blocking || !matches!(by, By::Quantized(_))
 }
 
 /// Left for a reason that all ranks share, unless the MPI refuses what this one has passed.

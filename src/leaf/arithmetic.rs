@@ -105,6 +105,16 @@ pub enum Real {
     F64,
 }
 
+impl Real {
+    /// Bytes of a number.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F64 => 8,
+        }
+    }
+}
+
 impl From<Real> for Element {
     fn from(real: Real) -> Self {
         match real {

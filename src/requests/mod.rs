@@ -12,6 +12,7 @@
 
 pub mod persistent;
 mod tags;
+pub mod work;
 
 use std::collections::HashSet;
 use std::ffi::c_void;

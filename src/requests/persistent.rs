@@ -11,36 +11,16 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::work::Work;
 use super::{Open, Requests, Tag};
 use crate::call::{Call, Message, Side};
 use crate::collectives::judge;
 use crate::comm::{Communicator, GroupSlot};
 use crate::gate::{Admitted, Ends};
-use crate::leaf::arithmetic::Real;
 use crate::leaf::quantize::Lender;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
-use crate::plan::{Case, Fit};
-use crate::script::Numbers;
-use crate::stats::Way;
-
-/// The work of each start.
-pub enum Work {
-    /// The call goes through the group in this form.
-    Folded(Fit),
-    /// The numbers are quantized, with memory of the request's own; if some are not finite, they are folded in their format.
-    Quantized((Numbers, Real), Lender),
-}
-
-impl Work {
-    /// For the statistics.
-    pub fn way(&self) -> Way {
-        match self {
-            Self::Folded(_) => Way::Folded,
-            Self::Quantized(..) => Way::Quantized,
-        }
-    }
-}
+use crate::plan::Case;
 
 /// A collective that may be started.
 pub struct Persistent {
@@ -51,6 +31,8 @@ pub struct Persistent {
     /// Its ends on this rank.
     ends: Ends,
     pub work: Work,
+    /// Memory for sums that are quantized.
+    pub memory: Lender,
     /// Its message, for the statistics.
     pub message: Message,
     /// The group that it folds in, perhaps of its own.
@@ -159,9 +141,20 @@ impl Requests {
         }
         // SAFETY: just written.
         let handle = unsafe { mpi.abi.request_at(request, 0) };
-        let _arrays = arrays;
-        let persistent =
-            Persistent { call, admitted, ends, work, message, group, home, tag, types, _arrays };
+        let (memory, _arrays) = (Lender::default(), arrays);
+        let persistent = Persistent {
+            call,
+            admitted,
+            ends,
+            work,
+            memory,
+            message,
+            group,
+            home,
+            tag,
+            types,
+            _arrays,
+        };
         let mut table = self.persistent.lock();
         table.insert(handle, Arc::new(persistent));
         self.persistent.count.store(table.len(), Ordering::Relaxed);

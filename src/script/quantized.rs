@@ -2,17 +2,15 @@
 //! each block. The next ones sum integers of that scale, part by part, as the program's own integers are summed.
 #![allow(unsafe_code)]
 
-use std::ffi::c_void;
 use std::mem;
 use std::ops::Range;
-use std::ptr;
-use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::{Addends, to_all};
 use crate::config::Quantize;
-use crate::engine::{Job, Pattern, Script, Step, Ways};
+use crate::engine::{Job, Script, Step, Ways};
 use crate::gate::{Ends, Share};
-use crate::leaf::arithmetic::{Arithmetic, Element, Operator, Real};
+use crate::leaf::arithmetic::{Element, Operator};
 use crate::leaf::quantize::{
     Lender, Lent, Number, Quantizer, Rounding, Width, is_alike, witness_of,
 };
@@ -34,41 +32,22 @@ pub struct Request<'a> {
     pub most_bytes: usize,
 }
 
-/// The numbers of a sum: alike on all ranks but for the memory.
+/// The numbers of a sum that is quantized.
 #[derive(Clone)]
 pub struct Numbers {
+    addends: Addends,
     quantize: Quantize,
     quantizer: Quantizer,
     rank: usize,
-    /// This rank's contribution.
-    brings: *const c_void,
-    /// The numbers of the sums that it gets, and the place for them.
-    gets: Option<(*mut c_void, Range<usize>)>,
-    /// Bytes of a number, and of an integer.
-    size: usize,
+    /// Bytes of an integer.
     width: usize,
-    /// Numbers: a complex one is two.
-    count: usize,
-}
-
-// SAFETY: the pointers are to the program's buffers, which are promised (`crate::mpi`) until the call is over.
-unsafe impl Send for Numbers {}
-// SAFETY: the pointers are to the program's buffers, and followed by the one thread that takes a script's step.
-unsafe impl Sync for Numbers {}
-
-/// The way of a sum that has an infinity or a NaN, which integers cannot have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotFinite {
-    /// Another way than the script.
-    Otherwise,
-    /// Within the group, by shards, as such numbers.
-    AsItIs(Real),
 }
 
 /// The script of a quantized sum.
 pub struct Quantized {
     numbers: Numbers,
-    not_finite: NotFinite,
+    /// The sum of numbers with an infinity or a NaN, which integers cannot have. `None`: the call goes another way then.
+    otherwise: Option<Box<dyn Script>>,
     lender: Lender,
     /// The lender's memory, from the first step on.
     lent: Option<Lent>,
@@ -83,8 +62,8 @@ enum Stage {
     Exponents,
     /// The integers of these numbers.
     Part(Range<usize>),
-    /// The numbers themselves, in this memory.
-    AsItIs { part: Range<usize>, real: Real, memory: Vec<u8> },
+    /// A job of the other script, which sums numbers that are not finite. The memory for integers is not needed.
+    NotFinite,
     /// A sum of as many bytes as all integers have, which finds that ranks bring unlike numbers. It is made in this memory.
     Unlike { _memory: Vec<u8> },
 }
@@ -112,52 +91,24 @@ impl Numbers {
             }
             return None;
         }
-        let count = bytes / size;
-        let own = request.share.bytes(brings.shape.size);
-        let gets = ends.gets.map(|gets| (gets.data, own.start / size..own.end / size));
-        let (quantize, rank, brings) = (*quantize, ends.rank, brings.data.cast_const());
-        let numbers = Self { quantize, quantizer, rank, brings, gets, size, width, count };
+        let addends = Addends::of(ends, &request.share, size)?;
+        let numbers = Self { addends, quantize: *quantize, quantizer, rank: ends.rank, width };
         Some(numbers).filter(|numbers| numbers.bytes() <= request.most_bytes)
     }
 
     /// Bytes of all integers.
     fn bytes(&self) -> usize {
-        self.count * self.width
+        self.addends.count() * self.width
     }
 
     /// The numbers that are summed at a time, in whole blocks, from one on.
     fn part(&self, first: usize) -> Range<usize> {
-        first..self.count.min(first + self.most_of_part())
+        self.addends.some(first, self.most_of_part())
     }
 
     fn most_of_part(&self) -> usize {
         let block = self.quantize.block;
         (PART_BYTES / self.width / block).max(1) * block
-    }
-
-    /// Some of the bytes that this rank brings.
-    ///
-    /// # Safety
-    /// Nobody writes there as long as the slice is used.
-    unsafe fn brought(&self, bytes: Range<usize>) -> &[u8] {
-        // SAFETY: elements of the program's, contiguous as predefined types are.
-        unsafe { slice::from_raw_parts(self.brings.cast::<u8>().add(bytes.start), bytes.len()) }
-    }
-
-    /// The numbers that are summed at a time as they are.
-    fn part_as_it_is(&self, first: usize) -> Range<usize> {
-        first..self.count.min(first + (PART_BYTES / self.size).max(1))
-    }
-
-    /// The place of the sums of a part that this rank gets, room of the program's, and the first one's number within the
-    /// part. `None`: it gets none of them.
-    fn place_of(&self, part: &Range<usize>) -> Option<(*mut [u8], usize)> {
-        let (data, gotten) = self.gets.as_ref()?;
-        let (start, end) = (gotten.start.max(part.start), gotten.end.min(part.end));
-        let data = data.cast::<u8>().wrapping_add((start - gotten.start) * self.size);
-        (start < end).then(|| {
-            (ptr::slice_from_raw_parts_mut(data, (end - start) * self.size), start - part.start)
-        })
     }
 
     fn rounding(&self, number: u64, part: &Range<usize>) -> Rounding {
@@ -170,20 +121,21 @@ impl Numbers {
 
 impl Quantized {
     /// The script. It borrows the lender's memory from its first step to its end.
-    pub fn new(numbers: Numbers, not_finite: NotFinite, lender: Lender) -> Self {
-        Self { numbers, not_finite, lender, lent: None, stage: Stage::Begin }
+    pub fn new(numbers: Numbers, otherwise: Option<Box<dyn Script>>, lender: Lender) -> Self {
+        Self { numbers, otherwise, lender, lent: None, stage: Stage::Begin }
     }
 
     /// # Safety
     /// As [`Script::next`].
     unsafe fn exponents(&mut self) -> Step {
         let numbers = &self.numbers;
-        let Numbers { quantizer, size, count, .. } = numbers;
+        let Numbers { addends, quantizer, .. } = numbers;
+        let count = addends.count();
         let lent = self.lent.insert(self.lender.lend());
         let carry = numbers.quantize.error_feedback;
-        lent.begin(quantizer, count * size, numbers.most_of_part(), carry);
+        lent.begin(quantizer, count * addends.width(), numbers.most_of_part(), carry);
         // SAFETY: nothing is written there before all ranks have what they need of it.
-        let own = unsafe { numbers.brought(0..count * size) };
+        let own = unsafe { addends.brought(&(0..count)) };
         let room = lent.room();
         let brought = match room.carried {
             Some((fed, left_out)) => {
@@ -192,9 +144,9 @@ impl Quantized {
             }
             None => own,
         };
-        let (exponents, witness) = room.words.split_at_mut(quantizer.blocks(*count));
+        let (exponents, witness) = room.words.split_at_mut(quantizer.blocks(count));
         quantizer.exponents(brought, exponents);
-        witness.copy_from_slice(&witness_of(*count));
+        witness.copy_from_slice(&witness_of(count));
         let (data, length) = (room.words.as_mut_ptr().cast(), size_of_val(room.words));
         self.stage = Stage::Exponents;
         Step::Job(to_all(Operator::Max, Element::U16, data, length), Ways::Usual)
@@ -203,8 +155,9 @@ impl Quantized {
     /// # Safety
     /// As [`Script::next`].
     unsafe fn after_exponents(&mut self, lent: &mut Lent) -> Step {
-        let Numbers { quantizer, count, .. } = &self.numbers;
-        let (exponents, witness) = lent.room().words.split_at(quantizer.blocks(*count));
+        let Numbers { addends, quantizer, .. } = &self.numbers;
+        let blocks = quantizer.blocks(addends.count());
+        let (exponents, witness) = lent.room().words.split_at(blocks);
         if !is_alike(witness) {
             let mut bytes = vec![0; self.numbers.bytes()];
             let job = self.sum(bytes.as_mut_ptr(), bytes.len());
@@ -212,10 +165,11 @@ impl Quantized {
             return Step::Job(job, Ways::Usual);
         }
         if exponents.contains(&quantizer.special()) {
-            return match self.not_finite {
-                NotFinite::Otherwise => Step::Otherwise,
+            self.stage = Stage::NotFinite;
+            return match &mut self.otherwise {
                 // SAFETY: as demanded of this function.
-                NotFinite::AsItIs(real) => unsafe { self.part_as_it_is(0, real, Vec::new()) },
+                Some(script) => unsafe { script.next(Ok(())) },
+                None => Step::Otherwise,
             };
         }
         // SAFETY: as demanded of this function.
@@ -232,20 +186,19 @@ impl Quantized {
             lent.carry();
             return Step::Over(Ok(()));
         }
-        let Numbers { quantizer, quantize, size, width, .. } = &self.numbers;
+        let Numbers { addends, quantizer, quantize, width, .. } = &self.numbers;
         let room = lent.room();
         let exponents = &room.words[part.start / quantize.block..];
         let exponents = &exponents[..quantizer.blocks(part.len())];
         let integers = &mut room.integers[..part.len() * width];
         let rounding = self.numbers.rounding(room.number, &part);
-        let bytes = part.start * size..part.end * size;
         if let Some((fed, _)) = room.carried {
-            let fed = &mut fed[bytes];
+            let fed = &mut fed[part.start * addends.width()..part.end * addends.width()];
             quantizer.quantize(fed, exponents, rounding, integers);
             quantizer.leave_out(fed, exponents, integers);
         } else {
-            // SAFETY: the slice is gone before sums are written, which in place lie before all that is still to be read.
-            let brought = unsafe { self.numbers.brought(bytes) };
+            // SAFETY: *buffers*, as demanded of this function; the slice is gone before sums are written.
+            let brought = unsafe { addends.brought(&part) };
             quantizer.quantize(brought, exponents, rounding, integers);
         }
         let (data, length) = (integers.as_mut_ptr(), integers.len());
@@ -259,57 +212,17 @@ impl Quantized {
     /// # Safety
     /// As [`Script::next`].
     unsafe fn after_part(&mut self, part: &Range<usize>, lent: &mut Lent) -> Step {
-        let Numbers { quantizer, quantize, width, .. } = &self.numbers;
+        let Numbers { addends, quantizer, quantize, width, .. } = &self.numbers;
         let room = lent.room();
         let exponents = &room.words[part.start / quantize.block..];
         let exponents = &exponents[..quantizer.blocks(part.len())];
         let integers = &room.integers[..part.len() * width];
         // SAFETY: as demanded of this function.
         unsafe {
-            if let Some((into, first)) = self.numbers.place_of(part) {
+            if let Some((into, first)) = addends.place_of(part) {
                 quantizer.dequantize(integers, exponents, first, &mut *into);
             }
             self.part(part.end, lent)
-        }
-    }
-
-    /// The sum of the next part as it is, in `memory`. The errors that are carried over stay.
-    ///
-    /// # Safety
-    /// As [`Script::next`].
-    unsafe fn part_as_it_is(&mut self, first: usize, real: Real, mut memory: Vec<u8>) -> Step {
-        let numbers = &self.numbers;
-        let part = numbers.part_as_it_is(first);
-        if part.is_empty() {
-            return Step::Over(Ok(()));
-        }
-        memory.clear();
-        // SAFETY: the slice is gone before sums are written, which in place lie before all that is still to be read.
-        unsafe {
-            memory.extend_from_slice(
-                numbers.brought(part.start * numbers.size..part.end * numbers.size),
-            );
-        }
-        let job = to_all(Operator::Sum, real.into(), memory.as_mut_ptr(), memory.len());
-        self.stage = Stage::AsItIs { part, real, memory };
-        Step::Job(job, Ways::Usual)
-    }
-
-    /// # Safety
-    /// As [`Script::next`].
-    unsafe fn after_part_as_it_is(
-        &mut self,
-        part: &Range<usize>,
-        real: Real,
-        memory: Vec<u8>,
-    ) -> Step {
-        // SAFETY: as demanded of this function.
-        unsafe {
-            if let Some((into, first)) = self.numbers.place_of(part) {
-                let (into, start) = (&mut *into, first * self.numbers.size);
-                into.copy_from_slice(&memory[start..start + into.len()]);
-            }
-            self.part_as_it_is(part.end, real, memory)
         }
     }
 
@@ -326,10 +239,7 @@ impl Quantized {
             match stage {
                 Stage::Exponents => self.after_exponents(lent),
                 Stage::Part(part) => self.after_part(&part, lent),
-                Stage::AsItIs { part, real, memory } => {
-                    self.after_part_as_it_is(&part, real, memory)
-                }
-                Stage::Begin | Stage::Unlike { .. } => Step::Over(Ok(())),
+                Stage::Begin | Stage::NotFinite | Stage::Unlike { .. } => Step::Over(Ok(())),
             }
         }
     }
@@ -338,6 +248,11 @@ impl Quantized {
 impl Script for Quantized {
     unsafe fn next(&mut self, outcome: Result<(), Mismatch>) -> Step {
         let stage = mem::replace(&mut self.stage, Stage::Begin);
+        if let (Stage::NotFinite, Some(script)) = (&stage, &mut self.otherwise) {
+            self.stage = stage;
+            // SAFETY: as demanded of this function.
+            return unsafe { script.next(outcome) };
+        }
         let Some(mut lent) = self.lent.take() else {
             // SAFETY: as demanded of this function.
             return unsafe { self.exponents() };
@@ -350,12 +265,6 @@ impl Script for Quantized {
         self.lent = Some(lent).filter(|_| matches!(step, Step::Job(..)));
         step
     }
-}
-
-/// The fold of everyone's data, in its place.
-fn to_all(op: Operator, element: Element, data: *mut u8, bytes: usize) -> Job {
-    let pattern = Pattern::FoldToAll(Arithmetic { op, element });
-    Job { pattern, bytes, send: data, recv: data }
 }
 
 /// Says once that a sum is not quantized which is asked to be, since the ranks are too many.
@@ -384,11 +293,16 @@ fn warn_of_length(width: Width) {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
     use crate::call::Elements;
+    use crate::engine::Pattern;
     use crate::gate::judge::Parts;
+    use crate::leaf::arithmetic::Real;
     use crate::leaf::fold::fold;
     use crate::mpi::types::Shape;
+    use crate::script::ByShards;
 
     const COUNT: usize = 600_000;
 
@@ -415,6 +329,13 @@ mod tests {
             most_bytes: most,
         };
         Numbers::of(&request).expect("numbers that can be quantized")
+    }
+
+    /// The script of a call that blocks, or stays in its group.
+    fn script(numbers: Numbers, stays: bool, lender: Lender) -> Quantized {
+        let by_shards = ByShards::new(numbers.addends.clone(), Real::F32);
+        let otherwise = stays.then(|| Box::new(by_shards) as Box<dyn Script>);
+        Quantized::new(numbers, otherwise, lender)
     }
 
     /// Runs the scripts of all ranks, step by step, as a group without a network does. Returns the bytes of each job, and
@@ -456,16 +377,16 @@ mod tests {
     /// Sums as a group of so many ranks does. Returns the results, and what [`run`] does.
     fn sum(
         ranks: usize,
-        not_finite: NotFinite,
+        stays: bool,
         lenders: &[Lender],
         number: impl Fn(usize, usize) -> f32,
     ) -> (Vec<Vec<f32>>, Vec<usize>, bool) {
         let mut data: Vec<Vec<f32>> =
             (0..ranks).map(|rank| (0..COUNT).map(|i| number(rank, i)).collect()).collect();
-        let script = |(rank, data): (usize, &mut Vec<f32>)| {
-            Quantized::new(numbers(rank, ranks, data), not_finite, lenders[rank].clone())
+        let begin = |(rank, data): (usize, &mut Vec<f32>)| {
+            script(numbers(rank, ranks, data), stays, lenders[rank].clone())
         };
-        let mut scripts: Vec<_> = data.iter_mut().enumerate().map(script).collect();
+        let mut scripts: Vec<_> = data.iter_mut().enumerate().map(begin).collect();
         let (lengths, otherwise) = run(&mut scripts);
         (data, lengths, otherwise)
     }
@@ -477,7 +398,7 @@ mod tests {
     #[test]
     fn a_sum_is_exponents_and_then_parts() {
         let number = |rank: usize, i: usize| (i % 1000) as f32 / 7.0 + rank as f32;
-        let (data, lengths, otherwise) = sum(3, NotFinite::AsItIs(Real::F32), &lenders(), number);
+        let (data, lengths, otherwise) = sum(3, true, &lenders(), number);
         let exponents = 2 * (COUNT.div_ceil(quantize().block) + 4);
         assert_eq!(lengths, [exponents, PART_BYTES, 2 * COUNT - PART_BYTES]);
         assert!(!otherwise && data[0] == data[1] && data[0] == data[2]);
@@ -496,7 +417,7 @@ mod tests {
             _ => (i % 1000) as f32,
         };
         let lenders = lenders();
-        let (data, lengths, otherwise) = sum(3, NotFinite::AsItIs(Real::F32), &lenders, number);
+        let (data, lengths, otherwise) = sum(3, true, &lenders, number);
         let parts = [PART_BYTES, PART_BYTES, 4 * COUNT - 2 * PART_BYTES];
         assert!(!otherwise && lengths[1..] == parts, "{lengths:?}");
         for data in data {
@@ -504,7 +425,7 @@ mod tests {
             assert!((8..599_999).all(|i| data[i] == 3.0 * (i % 1000) as f32));
         }
         // A call that blocks goes another way, and has changed nothing.
-        let (data, lengths, otherwise) = sum(3, NotFinite::Otherwise, &lenders, number);
+        let (data, lengths, otherwise) = sum(3, false, &lenders, number);
         assert!(otherwise && lengths.len() == 1);
         assert!((8..599_999).all(|i| data[1][i] == (i % 1000) as f32));
     }
@@ -516,7 +437,7 @@ mod tests {
         let step = |_: usize, i: usize| if i.is_multiple_of(256) { 1.0 } else { 1e-4 };
         let mut all = 0.0;
         for _ in 0..steps {
-            let (data, ..) = sum(2, NotFinite::AsItIs(Real::F32), &lenders, step);
+            let (data, ..) = sum(2, true, &lenders, step);
             all += f64::from(data[0][1]);
         }
         let exact = 2.0 * 1e-4 * f64::from(steps);
@@ -528,10 +449,10 @@ mod tests {
     fn ranks_that_bring_unlike_numbers_find_out() {
         let (mut one, mut other) = (vec![1.0; 300], vec![1.0; 301]);
         let data = [&mut one, &mut other].into_iter().enumerate();
-        let script = |(rank, data): (usize, &mut Vec<f32>)| {
-            Quantized::new(numbers(rank, 2, data), NotFinite::AsItIs(Real::F32), Lender::default())
+        let begin = |(rank, data): (usize, &mut Vec<f32>)| {
+            script(numbers(rank, 2, data), true, Lender::default())
         };
-        let mut scripts: Vec<_> = data.map(script).collect();
+        let mut scripts: Vec<_> = data.map(begin).collect();
         let lengths = |scripts: &mut [Quantized]| {
             scripts
                 .iter_mut()

@@ -35,6 +35,13 @@ impl Image {
         Self { parts, members, bytes: at.next_multiple_of(8), message }
     }
 
+    /// The image of as many bytes of each rank, without gaps, as MPI_Allgather places them. No group brings it together.
+    pub fn side_by_side(ranks: usize, bytes: usize) -> Self {
+        let parts: Vec<_> = (0..ranks).map(|rank| rank * bytes..(rank + 1) * bytes).collect();
+        let all = ranks * bytes;
+        Self { members: parts.clone(), parts, bytes: all, message: all }
+    }
+
     /// Length in bytes, gaps included.
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -179,7 +179,9 @@ fn sums_are_exact_where_that_is_asked_for() {
         [(Mpi::Open, 2, 1), (Mpi::Open, 4, 1), (Mpi::Open, 3, 2), (Mpi::Mpich, 2, 1)]
     {
         let job = job(mpi, hosts).ranks_per_host(ranks).env("FOLDBACK_MAX_BYTES", "");
-        let outcome = job.run("sums", &["--calls", "120", "--longest", "40000"]);
+        // Calls of all forms, many of them too long to be brought together at once.
+        let long = ["--calls", "120", "--longest", "40000", "--waits", "1000000"];
+        let outcome = job.run("sums", &long);
         outcome.assert_prints("sums: 120 calls ok");
         outcome.assert_folded(REDUCTIONS);
         assert!(!outcome.stderr.contains("a sum is not exact"), "{}", outcome.stderr);

@@ -115,7 +115,7 @@ fn calls_that_do_not_block_are_quantized_too() {
             }
         }
         // Also numbers that are not finite.
-        let left = |line: &&Value| line["form"] != "Blocking" && line["way"] == "mpi";
+        let left = |line: &&Value| line["form"] != "Blocking" && !line["reason"].is_null();
         assert!(!outcome.lines().any(|line| left(&line)), "{:#}", outcome.stats);
     }
     let long = ["--longest", "1500000", "--bits", "8"];
@@ -137,16 +137,19 @@ fn errors_are_carried_over_by_requests() {
     }
 }
 
-/// Exact sums of any length need everyone's numbers, which calls that do not block bring together as they are.
+/// Numbers that are not finite are then summed exactly, in the group.
 #[test]
-fn exact_sums_that_do_not_block_are_not_quantized() {
+fn sums_that_are_exact_else_are_quantized_in_all_forms() {
     let _turn = turn();
     let job = job(Mpi::Open, 2, "int16,min=0").env("FOLDBACK_SUM", "exact");
-    // The program would compare them with the same sums by calls that block.
-    let arguments = ["--calls", "60", "--longest", "1000", "--form", "1", "--halves", "2"];
-    let outcome = job.run("quantized", &arguments);
-    let is_it = |line: &&Value| line["form"] == "Nonblocking" && line["quantized"] == true;
-    assert!(!outcome.lines().any(|line| is_it(&line)), "{:#}", outcome.stats);
+    let outcome = job.run("quantized", &["--calls", "60", "--form", "3"]);
+    assert!(off(&outcome, 60) > 0, "nothing was quantized");
+    let quantized = |form: &str| {
+        let lines = || outcome.lines().filter(|line| line["form"] == form);
+        assert!(lines().all(|line| line["reason"].is_null()), "{:#}", outcome.stats);
+        lines().filter(|line| line["quantized"] == true).count()
+    };
+    assert!(["Blocking", "Nonblocking", "Persistent"].map(quantized).iter().all(|n| *n > 0));
 }
 
 /// Of messages that are not of one length, one may be MPI's to sum and the other not: ranks must not wait for each other.
