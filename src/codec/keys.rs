@@ -8,7 +8,7 @@ use crate::leaf::order;
 pub fn keys(elements: &[u8], how: Keys) -> Vec<u8> {
     match how {
         Keys::Pairs(pair) => keys_of_pairs(elements, pair),
-        Keys::Reals { format, most } => order::keys(elements, format, most),
+        Keys::Reals { format, max } => order::keys(elements, format, max),
     }
 }
 
@@ -24,7 +24,7 @@ pub fn unkey(keys: &[u8], elements: &mut [u8], how: Keys) {
 /// Values count first; among equals the lesser index wins.
 fn key(value: i32, index: i32, pair: Pair) -> u64 {
     let flip = |x: i32| x as u32 ^ 1 << 31;
-    let value = if pair.most { !flip(value) } else { flip(value) };
+    let value = if pair.max { !flip(value) } else { flip(value) };
     u64::from(value) << 32 | u64::from(flip(index))
 }
 
@@ -46,7 +46,7 @@ fn pairs_of_keys(keys: &[u8], pairs: &mut [u8], pair: Pair) {
     for (key, bytes) in keys.as_chunks::<8>().0.iter().zip(pairs.as_chunks_mut::<8>().0) {
         let key = u64::from_ne_bytes(*key);
         let value = (key >> 32) as u32;
-        let value = flip(if pair.most { !value } else { value });
+        let value = flip(if pair.max { !value } else { value });
         match pair.value {
             2 => bytes[..2].copy_from_slice(&(value as i16).to_ne_bytes()),
             _ => bytes[..4].copy_from_slice(&value.to_ne_bytes()),
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn the_least_key_is_the_pair_that_wins() {
-        let key = |value, index, most| key(value, index, Pair { value: 4, most });
+        let key = |value, index, max| key(value, index, Pair { value: 4, max });
         assert!(key(-1, 7, false) < key(0, 0, false));
         assert!(key(3, -2, false) < key(3, 1, false));
         assert!(key(i32::MAX, 9, true) < key(i32::MIN, 0, true));
@@ -75,15 +75,15 @@ mod tests {
 
     #[test]
     fn keys_go_back_to_pairs_and_leave_holes_alone() {
-        for most in [false, true] {
+        for max in [false, true] {
             let whole = pairs(&[(i32::MIN, 0), (5, i32::MAX), (-5, -1)]);
             let mut back = vec![0; whole.len()];
-            let pair = Keys::Pairs(Pair { value: 4, most });
+            let pair = Keys::Pairs(Pair { value: 4, max });
             unkey(&keys(&whole, pair), &mut back, pair);
             assert_eq!(back, whole);
             let short = [0xfe, 0xff, 0x11, 0x22, 3, 0, 0, 0];
             let mut back = [0x77; 8];
-            let pair = Keys::Pairs(Pair { value: 2, most });
+            let pair = Keys::Pairs(Pair { value: 2, max });
             unkey(&keys(&short, pair), &mut back, pair);
             assert_eq!(back, [0xfe, 0xff, 0x77, 0x77, 3, 0, 0, 0]);
         }

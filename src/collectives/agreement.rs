@@ -27,10 +27,10 @@ const EMPTY: Handle = 11;
 /// MPI_DATATYPE_NULL, or one that was freed.
 const NO_TYPE: Handle = 12;
 const SUM: Handle = 1;
-const LEAST: Handle = 2;
+const MINLOC: Handle = 2;
 const OWN: Handle = 3;
 const NO_OP: Handle = 4;
-const MOST: Handle = 5;
+const MAX: Handle = 5;
 
 /// An MPI that refuses what the standard lets it refuse.
 struct Model {
@@ -60,8 +60,8 @@ impl Facts for Model {
     fn op(&self, op: Handle) -> Option<Op> {
         match op {
             SUM => Some(Op::Fold(Operator::Sum)),
-            MOST => Some(Op::Fold(Operator::Max)),
-            LEAST => Some(Op::Least),
+            MAX => Some(Op::Fold(Operator::Max)),
+            MINLOC => Some(Op::MinLoc),
             _ => None,
         }
     }
@@ -204,7 +204,7 @@ const CHANGES: &[Change] = &[
     ("a type with gaps to send", |p, _| spread(p.call.collective, &mut p.call.send)),
     ("a type with gaps to receive", |p, _| spread(p.call.collective, &mut p.call.recv)),
     ("no op", |p, _| p.call.op = NO_OP),
-    ("an op for pairs", |p, _| p.call.op = LEAST),
+    ("an op for pairs", |p, _| p.call.op = MINLOC),
     ("a root beyond the last", |p, _| p.call.root = 1000),
     ("a root before the first", |p, _| p.call.root = -1),
     ("no counts", |p, _| p.counts = None),
@@ -422,7 +422,7 @@ fn check(
 
 /// Every call of the test: collective, type, op and count.
 fn calls() -> impl Iterator<Item = (Collective, Handle, Handle, i64)> {
-    let kinds = [(INT, SUM), (DOUBLE, SUM), (DOUBLE, MOST), (PAIR, LEAST), (INT, OWN), (PAIR, SUM)];
+    let kinds = [(INT, SUM), (DOUBLE, SUM), (DOUBLE, MAX), (PAIR, MINLOC), (INT, OWN), (PAIR, SUM)];
     let counts = [0, 1, 50, 1_000, 100_000_000];
     let of = move |collective| {
         kinds.into_iter().flat_map(move |(datatype, op)| {

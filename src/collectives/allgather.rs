@@ -34,7 +34,7 @@ impl Descriptor for Allgather {
     }
 
     fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
-        fitting::parts(place.even_image(case.admitted.bytes), case.admitted.most)
+        fitting::parts(place.even_image(case.admitted.bytes), case.admitted.max_bytes)
     }
 
     fn plan(case: Case<'_>, fit: Fit) -> Plan {

@@ -38,10 +38,10 @@ impl Descriptor for Allgatherv {
         let Case { admitted, ends, .. } = case;
         let length = |rank| ends.parts.of(rank).1.saturating_mul(admitted.bytes);
         // Before there is an image for it.
-        if (0..ends.ranks).any(|rank| length(rank) > admitted.most) {
+        if (0..ends.ranks).any(|rank| length(rank) > admitted.max_bytes) {
             return Err(Reason::TooLarge);
         }
-        fitting::parts(Arc::new(Image::new(&place.layout, length)), admitted.most)
+        fitting::parts(Arc::new(Image::new(&place.layout, length)), admitted.max_bytes)
     }
 
     fn plan(case: Case<'_>, fit: Fit) -> Plan {

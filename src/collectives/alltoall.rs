@@ -39,8 +39,8 @@ impl Descriptor for Alltoall {
 
     fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
         let Case { admitted, ends, .. } = case;
-        let row = fitting::all(admitted.bytes, ends.ranks, admitted.most)?;
-        fitting::parts(place.even_image(row), admitted.most)
+        let row = fitting::all(admitted.bytes, ends.ranks, admitted.max_bytes)?;
+        fitting::parts(place.even_image(row), admitted.max_bytes)
     }
 
     fn plan(case: Case<'_>, fit: Fit) -> Plan {

@@ -47,7 +47,7 @@ impl Descriptor for Gather {
     }
 
     fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
-        let most = case.admitted.most.min(place.chunk_bytes.into());
+        let most = case.admitted.max_bytes.min(place.chunk_bytes.into());
         fitting::parts(place.even_image(case.admitted.bytes), most)
     }
 

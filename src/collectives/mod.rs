@@ -97,7 +97,7 @@ pub unsafe fn judge(
 /// It is too much, or nothing: the same on all ranks.
 #[inline]
 pub fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
-    let most = place.most_bytes;
+    let most = place.max_bytes;
     let fit = of_collective!(case.call.collective, fit(case, place))?;
     if fit.bytes() > most { Err(Reason::TooLarge) } else { Ok(fit) }
 }

@@ -78,6 +78,6 @@ pub fn fit(case: Case<'_>, by_shards: bool, place: &mut Place) -> Result<Fit, Re
     // How many elements there are is known only now.
     let fold = reducing::reduction(case);
     let count = case.ends.brings.map_or(0, |brings| brings.count);
-    let bytes = fitting::all(fold.by.bytes(fold.shape), count, case.admitted.most)?;
+    let bytes = fitting::all(fold.by.bytes(fold.shape), count, case.admitted.max_bytes)?;
     reducing::fit(case, bytes, by_shards, place)
 }

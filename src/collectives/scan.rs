@@ -28,7 +28,7 @@ impl Descriptor for Scan {
     }
 
     fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
-        fitting::parts(place.even_image(reducing::reduction(case).bytes), case.admitted.most)
+        fitting::parts(place.even_image(reducing::reduction(case).bytes), case.admitted.max_bytes)
     }
 
     fn plan(case: Case<'_>, fit: Fit) -> Plan {

@@ -40,7 +40,7 @@ impl Descriptor for Scatter {
 
     fn fit(case: Case<'_>, _: &mut Place) -> Result<Fit, Reason> {
         let Case { admitted, ends, .. } = case;
-        fitting::all(admitted.bytes, ends.ranks, admitted.most).map(Fit::Whole)
+        fitting::all(admitted.bytes, ends.ranks, admitted.max_bytes).map(Fit::Whole)
     }
 
     fn plan(case: Case<'_>, fit: Fit) -> Plan {

@@ -17,16 +17,16 @@ use crate::setup::Context;
 
 /// How much there may be, alike on all ranks.
 #[derive(Clone, Copy)]
-pub(super) struct Most {
+pub(super) struct Limits {
     /// Groups of a family; each has a bit in what the ranks tell each other.
-    pub(super) of_one: usize,
+    pub(super) per_family: usize,
     /// Families, for a program may make ever new sets of ranks. Each rank has the families that it is part of.
     pub(super) families: usize,
     /// Groups of all families together: each takes a slot of the agent's and 1.5 MB, which others may need.
     pub(super) in_all: usize,
 }
 
-const MOST: Most = Most { of_one: 32, families: 64, in_all: 64 };
+const LIMITS: Limits = Limits { per_family: 32, families: 64, in_all: 64 };
 /// The bits behind the groups': no answer of an agent is awaited; a new group is worth it; a new place may be had for it.
 const IS_READY: u64 = 1 << 61;
 const IS_WORTH_IT: u64 = 1 << 62;
@@ -49,12 +49,12 @@ pub(super) struct Families {
     by_ranks: Mutex<ByRanks>,
     /// Groups of all.
     groups: AtomicUsize,
-    most: Most,
+    limits: Limits,
 }
 
 impl Default for Families {
     fn default() -> Self {
-        Self::new(MOST)
+        Self::new(LIMITS)
     }
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Family {
     /// Facts that its ranks have in common, if they met on one of its communicators, and these hold for all of them.
     alike: OnceLock<Alike>,
     /// Most groups.
-    most: usize,
+    max_groups: usize,
     state: Mutex<State>,
     /// Some thread is at it. One agreement at a time keeps one order on all ranks: nothing is agreed before all ranks
     /// take part.
@@ -108,9 +108,9 @@ enum Source {
 }
 
 impl Families {
-    pub(super) fn new(most: Most) -> Self {
-        assert!(most.of_one <= PLACES.count_ones() as usize);
-        Self { by_ranks: Mutex::default(), groups: AtomicUsize::new(0), most }
+    pub(super) fn new(limits: Limits) -> Self {
+        assert!(limits.per_family <= PLACES.count_ones() as usize);
+        Self { by_ranks: Mutex::default(), groups: AtomicUsize::new(0), limits }
     }
 
     fn lock(&self) -> MutexGuard<'_, ByRanks> {
@@ -123,13 +123,13 @@ impl Families {
         if let Some(family) = families.get(ranks.as_slice()) {
             return Some(Arc::clone(family));
         }
-        if families.len() >= self.most.families {
+        if families.len() >= self.limits.families {
             return None;
         }
         let family = Arc::new(Family {
             calls: AtomicU32::default(),
             alike: OnceLock::new(),
-            most: self.most.of_one,
+            max_groups: self.limits.per_family,
             state: Mutex::default(),
             is_busy: AtomicBool::default(),
         });
@@ -154,7 +154,7 @@ impl Families {
         }
         let family = communicator.family.as_deref();
         let busy = family.and_then(Family::enter);
-        let has_room = self.groups.load(Ordering::Relaxed) < self.most.in_all;
+        let has_room = self.groups.load(Ordering::Relaxed) < self.limits.in_all;
         let is_due = |family: &Family| family.calls() >= setup_calls;
         let is_worth_it = when == When::Due || family.is_some_and(is_due);
         let offer = busy.as_ref().map_or(0, |busy| busy.0.offer(is_worth_it, has_room));
@@ -220,7 +220,7 @@ impl Family {
         let state = self.state();
         let bit = |(index, kept): (usize, &Kept)| u64::from(kept.is_free()) << index;
         let free: u64 = state.groups.iter().enumerate().map(bit).sum();
-        let has_room = has_room && state.groups.len() < self.most;
+        let has_room = has_room && state.groups.len() < self.max_groups;
         let also = |bit, is_so| if is_so { bit } else { 0 };
         free | also(IS_WORTH_IT, is_worth_it && !state.is_complete) | also(HAS_ROOM, has_room)
     }
@@ -355,7 +355,7 @@ mod tests {
         assert!(Arc::ptr_eq(&rows, &of(&[0, 1]).unwrap()));
         assert!(!Arc::ptr_eq(&rows, &of(&[1, 0]).unwrap()));
         let more = (2..).take_while(|first| of(&[*first, 0]).is_some()).count();
-        assert_eq!(more, MOST.families - 2);
+        assert_eq!(more, LIMITS.families - 2);
         assert!(of(&[0, 1]).is_some(), "those that there are stay");
     }
 
@@ -393,7 +393,7 @@ mod tests {
         let families = Families::default();
         let family = families.of(vec![0, 1]).unwrap();
         let slot = || Arc::new(GroupSlot::new(None));
-        let all: Vec<_> = (0..MOST.of_one).map(|_| slot()).collect();
+        let all: Vec<_> = (0..LIMITS.per_family).map(|_| slot()).collect();
         for one in &all {
             assert_eq!(family.offer(true, true), IS_WORTH_IT | HAS_ROOM);
             assert_eq!(family.offer(true, false), IS_WORTH_IT);

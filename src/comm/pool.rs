@@ -15,7 +15,7 @@ use crate::setup::agent::Haste;
 use crate::setup::exchange::exchange;
 
 /// Most of one communicator.
-const MOST: usize = 32;
+const MAX_GROUPS: usize = 32;
 
 struct Owned {
     group: Arc<GroupSlot>,
@@ -26,20 +26,20 @@ struct Owned {
 /// is alike on all ranks; `None` once it is freed.
 pub(super) struct Pool {
     owned: Mutex<Option<Vec<Owned>>>,
-    most: usize,
+    max_groups: usize,
 }
 
 impl Default for Pool {
     fn default() -> Self {
-        Self::new(MOST)
+        Self::new(MAX_GROUPS)
     }
 }
 
 impl Pool {
-    /// One of `most` groups, alike on all ranks; no more than there are bits in [`Pool::free`].
-    pub(super) fn new(most: usize) -> Self {
-        assert!(most <= u64::BITS as usize);
-        Self { owned: Mutex::new(Some(Vec::new())), most }
+    /// One of `max_groups` groups, alike on all ranks; no more than there are bits in [`Pool::free`].
+    pub(super) fn new(max_groups: usize) -> Self {
+        assert!(max_groups <= u64::BITS as usize);
+        Self { owned: Mutex::new(Some(Vec::new())), max_groups }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Vec<Owned>>> {
@@ -75,7 +75,7 @@ impl Pool {
                 return self.take(free.trailing_zeros() as usize).ok_or(Reason::NoGroup);
             }
         }
-        if count >= self.most {
+        if count >= self.max_groups {
             return Err(Reason::Persistent);
         }
         let group = set_up().ok_or(Reason::NoGroup)?;

@@ -8,7 +8,7 @@ use std::sync::{Condvar, Weak};
 use std::thread;
 use std::time::Duration;
 
-use super::family::{Families, Most};
+use super::family::{Families, Limits};
 use super::*;
 use crate::call::COLLECTIVES;
 use crate::choice::{ClassId, Way};
@@ -252,7 +252,7 @@ fn alike<T: PartialEq + std::fmt::Debug + Send>(
 const RANKS: usize = 3;
 const SETS: [&[c_int]; 5] = [&[0, 1, 2], &[0, 1], &[1, 2], &[2, 0], &[1, 0]];
 const SETUP_CALLS: u32 = 3;
-const FEW: Most = Most { of_one: 2, families: 3, in_all: 3 };
+const FEW: Limits = Limits { per_family: 2, families: 3, in_all: 3 };
 
 /// A communicator, and by which group each of its calls went.
 type Line = (Handle, Vec<Result<String, Reason>>);

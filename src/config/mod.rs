@@ -125,7 +125,7 @@ impl Shared {
 
     /// The longest exact or quantized sum that may be folded. The limits of speed do not count, for MPI has nothing
     /// to compare it with.
-    pub fn most_bytes_asked(&self, collective: Collective) -> usize {
+    pub fn max_bytes_asked(&self, collective: Collective) -> usize {
         if self.limited { self.max_bytes[collective as usize] } else { usize::MAX }
     }
 }

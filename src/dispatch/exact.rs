@@ -33,8 +33,8 @@ impl Judged<'_> {
         let Self { admitted, ends, .. } = self;
         let By::Exact { real, always: true } = admitted.fold?.by else { return None };
         let bytes = ends.brings?.bytes();
-        let is_allowed = bytes.saturating_mul(ends.ranks) <= admitted.most;
-        if !is_allowed || place.most_bytes < MOST_IMAGE {
+        let is_allowed = bytes.saturating_mul(ends.ranks) <= admitted.max_bytes;
+        if !is_allowed || place.max_bytes < MOST_IMAGE {
             return None;
         }
         // An image pads the part of each host.

@@ -190,8 +190,8 @@ impl Judged<'_> {
             share: call.collective.share(ends),
             element: admitted.quantized?,
             quantize: quantize(process, call)?,
-            most_asked: config.shared.most_bytes_asked(call.collective),
-            most_bytes: group.engine.place.most_bytes,
+            max_bytes_asked: config.shared.max_bytes_asked(call.collective),
+            max_bytes: group.engine.place.max_bytes,
         })
     }
 
@@ -233,7 +233,7 @@ impl Judged<'_> {
     /// Refuses a call that was admitted to be quantized alone, and is not.
     fn unless_too_large(&self) -> Result<(), Reason> {
         let is_too_large =
-            self.admitted.quantized.is_some() && self.admitted.bytes > self.admitted.most;
+            self.admitted.quantized.is_some() && self.admitted.bytes > self.admitted.max_bytes;
         if is_too_large { Err(Reason::TooLarge) } else { Ok(()) }
     }
 

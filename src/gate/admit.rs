@@ -12,7 +12,7 @@ pub struct Admitted {
     /// Bytes of the message; of gathers, of the part of one rank.
     pub bytes: usize,
     /// Most bytes in all that may be folded.
-    pub most: usize,
+    pub max_bytes: usize,
     /// Whether the ways are compared (`crate::choice`).
     pub measured: bool,
     /// How a reduction folds.
@@ -83,9 +83,9 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
     /// # Errors
     /// The limit is nothing.
     pub fn empty(&self) -> Result<Admitted, Left> {
-        match self.most(self.measured) {
+        match self.max_bytes(self.measured) {
             0 => Err(Reason::TooLarge.into()),
-            most => Ok(self.admitted(0, most)),
+            max_bytes => Ok(self.admitted(0, max_bytes)),
         }
     }
 
@@ -96,8 +96,8 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
     pub fn moved(&mut self, side: &Side) -> Result<Admitted, Left> {
         let bytes = size(side.count, self.size_of(side)?)?;
         self.seen.bytes = bytes as u64;
-        let most = self.most(self.measured);
-        Ok(self.admitted(bounded(bytes, most)?, most))
+        let max_bytes = self.max_bytes(self.measured);
+        Ok(self.admitted(bounded(bytes, max_bytes)?, max_bytes))
     }
 
     /// The same of `side`, or, at the root, where that may be in place, of the root's side.
@@ -121,7 +121,7 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
     pub fn element(&mut self, side: &Side) -> Result<Admitted, Left> {
         let bytes = self.size_of(side)?;
         self.seen.bytes = bytes as u64;
-        Ok(self.admitted(bytes, self.most(self.measured)))
+        Ok(self.admitted(bytes, self.max_bytes(self.measured)))
     }
 
     /// A reduction of `count` elements that is folded on the way, if it can be.
@@ -140,8 +140,8 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
         self.reduced(count, true)
     }
 
-    fn admitted(&self, bytes: usize, most: usize) -> Admitted {
-        Admitted { bytes, most, measured: self.measured, fold: None, quantized: None }
+    fn admitted(&self, bytes: usize, max_bytes: usize) -> Admitted {
+        Admitted { bytes, max_bytes, measured: self.measured, fold: None, quantized: None }
     }
 
     /// Bytes of an element of a side.
@@ -157,7 +157,7 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
     }
 
     /// The longest message that may be folded.
-    fn most(&self, measured: bool) -> usize {
+    fn max_bytes(&self, measured: bool) -> usize {
         let limit = self.shared.max_bytes[self.call.collective as usize];
         if !measured || self.shared.limited {
             limit
@@ -168,12 +168,12 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
         }
     }
 
-    fn most_of(&self, by: By, measured: bool) -> usize {
+    fn max_bytes_of_fold(&self, by: By, measured: bool) -> usize {
         match by {
             By::Exact { always: true, .. } | By::Quantized(_) => {
-                self.shared.most_bytes_asked(self.call.collective)
+                self.shared.max_bytes_asked(self.call.collective)
             }
-            _ => self.most(measured),
+            _ => self.max_bytes(measured),
         }
     }
 
@@ -190,9 +190,9 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
             return Err(Reason::Datatype.into());
         }
         let measured = self.measured && fold.by.is_as_exact_as_mpi();
-        let most = self.most_of(fold.by, measured);
-        let bytes = bounded(fold.bytes, if quantized.is_some() { usize::MAX } else { most })?;
-        Ok(Admitted { bytes, most, measured, fold: Some(fold), quantized })
+        let max_bytes = self.max_bytes_of_fold(fold.by, measured);
+        let bytes = bounded(fold.bytes, if quantized.is_some() { usize::MAX } else { max_bytes })?;
+        Ok(Admitted { bytes, max_bytes, measured, fold: Some(fold), quantized })
     }
 
     /// The reduction of `count` elements, if it is one that is folded.
@@ -219,11 +219,11 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
         }
         let bytes = size(count, by.bytes(shape))?;
         self.seen.bytes = bytes as u64;
-        let most = match self.quantized(by) {
+        let max_bytes = match self.quantized(by) {
             Some(_) => usize::MAX,
-            None => self.most_of(by, self.measured),
+            None => self.max_bytes_of_fold(by, self.measured),
         };
-        let bounded = bounded(bytes, most);
+        let bounded = bounded(bytes, max_bytes);
         // Every MPI takes all ops that the standard has for these.
         let integer =
             |class| matches!(class, Class::CInteger | Class::Integer | Class::Byte | Class::Pair);

@@ -52,7 +52,7 @@ pub enum Keys {
     Reals {
         format: Real,
         /// MPI_MAX.
-        most: bool,
+        max: bool,
     },
 }
 
@@ -62,7 +62,7 @@ pub struct Pair {
     /// Bytes of the value.
     pub value: u8,
     /// MPI_MAXLOC.
-    pub most: bool,
+    pub max: bool,
 }
 
 /// Finds the place of a fold of `op` on `datatype`. An op that is not known may be one of the program's own, for which
@@ -104,14 +104,14 @@ pub fn who(
             if deposited { By::Own(arithmetic) } else { By::Kernel { arithmetic, keys: None } }
         }
         (Class::Pair, ..) if !deposited => {
-            let keys = Keys::Pairs(Pair { value: datatype.size - 4, most: op == Op::Most });
+            let keys = Keys::Pairs(Pair { value: datatype.size - 4, max: op == Op::MaxLoc });
             let arithmetic = Arithmetic { op: Operator::Min, element: Element::U64 };
             By::Kernel { arithmetic, keys: Some(keys) }
         }
         (Class::Real, Op::Fold(op @ (Operator::Min | Operator::Max)), Some(format))
             if !deposited =>
         {
-            let keys = Some(Keys::Reals { format, most: op == Operator::Max });
+            let keys = Some(Keys::Reals { format, max: op == Operator::Max });
             let element = match format {
                 Real::F32 => Element::I32,
                 Real::F64 => Element::I64,
@@ -215,10 +215,10 @@ mod tests {
         };
         refused(Class::Byte, 1, Op::Fold(Operator::Max), Reason::Op);
         refused(Class::Integer, 8, Op::Fold(Operator::Land), Reason::Op);
-        refused(Class::Integer, 8, Op::Least, Reason::Op);
+        refused(Class::Integer, 8, Op::MinLoc, Reason::Op);
         refused(Class::Real, 8, Op::Fold(Operator::Band), Reason::Op);
         refused(Class::Real, 4, Op::Fold(Operator::Lxor), Reason::Op);
-        refused(Class::Real, 8, Op::Most, Reason::Op);
+        refused(Class::Real, 8, Op::MaxLoc, Reason::Op);
         refused(Class::Complex, 8, Op::Fold(Operator::Min), Reason::Op);
         refused(Class::Truth, 1, Op::Fold(Operator::Sum), Reason::Op);
         refused(Class::Logical, 4, Op::Fold(Operator::Max), Reason::Op);
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(by(Class::Complex, 16, product), By::Mpi);
         assert_eq!(by(Class::Complex, 32, sum), By::Mpi);
         assert_eq!(by(Class::Logical, 4, Op::Fold(Operator::Land)), By::Mpi);
-        assert_eq!(by(Class::WidePair, 12, Op::Least), By::Mpi);
+        assert_eq!(by(Class::WidePair, 12, Op::MinLoc), By::Mpi);
         assert_eq!(who(Some(datatype(Class::Real, 8)), None, false, Sum::RankOrder), Ok(By::Mpi));
         assert_eq!(who(None, None, true, Sum::RankOrder), Ok(By::Mpi));
     }
@@ -273,10 +273,10 @@ mod tests {
 
     #[test]
     fn minima_and_maxima_of_floating_point_are_those_of_integers() {
-        let most = Op::Fold(Operator::Max);
-        let by = |size, scan| who(Some(datatype(Class::Real, size)), Some(most), scan, Sum::Auto);
+        let max = Op::Fold(Operator::Max);
+        let by = |size, scan| who(Some(datatype(Class::Real, size)), Some(max), scan, Sum::Auto);
         let of = |element| Arithmetic { op: Operator::Max, element };
-        let keys = Some(Keys::Reals { format: Real::F64, most: true });
+        let keys = Some(Keys::Reals { format: Real::F64, max: true });
         assert_eq!(by(8, false), Ok(By::Kernel { arithmetic: of(Element::I64), keys }));
         assert_eq!(by(8, true), Ok(By::Own(of(Element::F64))));
         assert_eq!(by(16, false), Ok(By::Mpi));
@@ -285,9 +285,9 @@ mod tests {
     #[test]
     fn keys_are_sent_with_the_holes_of_their_pairs() {
         let short = datatype(Class::Pair, 6);
-        let folded = who(Some(short), Some(Op::Most), false, Sum::RankOrder).unwrap();
+        let folded = who(Some(short), Some(Op::MaxLoc), false, Sum::RankOrder).unwrap();
         assert_eq!(folded.bytes(short.shape()), 8);
-        let scanned = who(Some(short), Some(Op::Most), true, Sum::RankOrder).unwrap();
+        let scanned = who(Some(short), Some(Op::MaxLoc), true, Sum::RankOrder).unwrap();
         assert_eq!((scanned, scanned.bytes(short.shape())), (By::Mpi, 6));
     }
 

@@ -41,7 +41,7 @@ use streams::Streams;
 
 const FRAME: usize = FB_FRAME_BYTES as usize;
 /// Longest datagram that makes sense.
-const MOST: usize = FRAME + FB_JUMBO_BYTES as usize;
+const LONGEST_DATAGRAM: usize = FRAME + FB_JUMBO_BYTES as usize;
 /// Frames that may wait for the keeper: a window of them, as far as the system allows.
 const RECEIVE_BUFFER: i32 = 4 << 20;
 /// Datagrams that are taken in at once, at most: a rank has its own call to see to.
@@ -263,7 +263,7 @@ impl Keeper {
 
     fn take_in_datagrams(&self) -> io::Result<()> {
         // On the heap, since the stack may be a program's thread's.
-        let mut datagram = vec![0; MOST + 1];
+        let mut datagram = vec![0; LONGEST_DATAGRAM + 1];
         for _ in 0..AT_ONCE {
             let (bytes, from) = match self.socket.recv_from(&mut datagram) {
                 Ok((bytes, SocketAddr::V4(from))) => (bytes, from),

@@ -24,7 +24,7 @@ use nix::sys::socket::{
     socket, sockopt,
 };
 
-use super::{FRAME, MOST, frame_of};
+use super::{FRAME, LONGEST_DATAGRAM, frame_of};
 use crate::bindings::{FB_JUMBO_BYTES, FB_WIRE_MAGIC, fb_frame};
 
 /// A connection that nobody here has had need of for so long is closed.
@@ -244,7 +244,7 @@ impl Streams {
 
     /// Sends a frame to a keeper, if there is a connection; `needed`: or makes one, which takes a while.
     pub(super) fn send(&self, to: SocketAddrV4, datagram: &[u8], needed: bool) -> Sent {
-        debug_assert!(datagram.len() <= MOST);
+        debug_assert!(datagram.len() <= LONGEST_DATAGRAM);
         let there = lock(&self.all).get(&to).cloned();
         let (stream, made) = match there {
             Some(stream) => (stream, false),

@@ -10,8 +10,8 @@ use super::arithmetic::Real;
 /// Numbers that have a key.
 pub(super) trait Ordered<const SIZE: usize>: Copy {
     type Key: Ord + Copy;
-    /// Keys are in the order of numbers. A NaN has the greatest key if `most`, else the least, so it wins.
-    fn key(self, most: bool) -> Self::Key;
+    /// Keys are in the order of numbers. A NaN has the greatest key if `max`, else the least, so it wins.
+    fn key(self, max: bool) -> Self::Key;
     /// The number of a key.
     fn of(key: Self::Key) -> Self;
     fn to_bytes(key: Self::Key) -> [u8; SIZE];
@@ -26,8 +26,8 @@ macro_rules! ordered {
             // Numbers are sign and magnitude, keys two's complement. Integers all the way: a comparison of floating
             // point may trap.
             #[inline(always)]
-            fn key(self, most: bool) -> $int {
-                let nan = if most { $int::MAX } else { $int::MIN };
+            fn key(self, max: bool) -> $int {
+                let nan = if max { $int::MAX } else { $int::MIN };
                 let bits = self.to_bits().cast_signed();
                 let is_nan = bits & $int::MAX > Self::INFINITY.to_bits().cast_signed();
                 if is_nan { nan } else { bits ^ ((bits >> ($int::BITS - 1)) & $int::MAX) }
@@ -56,23 +56,23 @@ macro_rules! ordered {
 ordered!(f32, i32, 0x7fc0_0000);
 ordered!(f64, i64, 0x7ff8_0000_0000_0000);
 
-/// Keys of numbers as they lie in memory, of this format: signed integers of the same size, for their maximum (`most`)
+/// Keys of numbers as they lie in memory, of this format: signed integers of the same size, for their maximum (`max`)
 /// or minimum.
-pub fn keys(reals: &[u8], format: Real, most: bool) -> Vec<u8> {
+pub fn keys(reals: &[u8], format: Real, max: bool) -> Vec<u8> {
     fn all<T: Ordered<SIZE>, const SIZE: usize>(
         reals: &[u8],
         load: impl Fn([u8; SIZE]) -> T,
-        most: bool,
+        max: bool,
     ) -> Vec<u8> {
         let mut keys = reals.to_vec();
         for bytes in keys.as_chunks_mut::<SIZE>().0 {
-            *bytes = T::to_bytes(load(*bytes).key(most));
+            *bytes = T::to_bytes(load(*bytes).key(max));
         }
         keys
     }
     match format {
-        Real::F32 => all(reals, f32::from_ne_bytes, most),
-        Real::F64 => all(reals, f64::from_ne_bytes, most),
+        Real::F32 => all(reals, f32::from_ne_bytes, max),
+        Real::F64 => all(reals, f64::from_ne_bytes, max),
     }
 }
 
@@ -112,9 +112,9 @@ mod tests {
             f64::MAX,
             f64::INFINITY,
         ];
-        for most in [false, true] {
-            assert!(numbers.map(|x| x.key(most)).is_sorted_by(|x, y| x < y));
-            assert!(numbers.map(|x| (x as f32).key(most)).is_sorted());
+        for max in [false, true] {
+            assert!(numbers.map(|x| x.key(max)).is_sorted_by(|x, y| x < y));
+            assert!(numbers.map(|x| (x as f32).key(max)).is_sorted());
         }
         for nan in [f64::NAN, -f64::NAN, f64::from_bits(0xfff0_0000_0000_0005)] {
             assert!(numbers.iter().all(|x| x.key(false) > nan.key(false)));
@@ -129,9 +129,9 @@ mod tests {
                 let bits = sign << 31 | exponent << 23 | mantissa;
                 let number = f32::from_bits(bits);
                 let whole = number.to_ne_bytes();
-                for most in [false, true] {
+                for max in [false, true] {
                     let mut back = [0; 4];
-                    unkey(&keys(&whole, Real::F32, most), &mut back, Real::F32);
+                    unkey(&keys(&whole, Real::F32, max), &mut back, Real::F32);
                     let want = if number.is_nan() { 0x7fc0_0000 } else { bits };
                     assert_eq!(u32::from_ne_bytes(back), want);
                 }

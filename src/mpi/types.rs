@@ -115,9 +115,9 @@ pub enum Op {
     /// One that is in the arithmetic of folds.
     Fold(Operator),
     /// MPI_MINLOC.
-    Least,
+    MinLoc,
     /// MPI_MAXLOC.
-    Most,
+    MaxLoc,
 }
 
 impl Op {
@@ -128,8 +128,8 @@ impl Op {
     pub fn number(self) -> usize {
         match self {
             Self::Fold(op) => op as usize,
-            Self::Least => Operator::Lxor as usize + 1,
-            Self::Most => Operator::Lxor as usize + 2,
+            Self::MinLoc => Operator::Lxor as usize + 1,
+            Self::MaxLoc => Operator::Lxor as usize + 2,
         }
     }
 }
@@ -243,8 +243,8 @@ pub const OPS: &[(Op, u32, u16, &std::ffi::CStr)] = &[
     (Op::Fold(Operator::Land), 0x5800_0005, 0x30, c"ompi_mpi_op_land"),
     (Op::Fold(Operator::Lor), 0x5800_0007, 0x31, c"ompi_mpi_op_lor"),
     (Op::Fold(Operator::Lxor), 0x5800_0009, 0x32, c"ompi_mpi_op_lxor"),
-    (Op::Least, 0x5800_000b, 0x38, c"ompi_mpi_op_minloc"),
-    (Op::Most, 0x5800_000c, 0x39, c"ompi_mpi_op_maxloc"),
+    (Op::MinLoc, 0x5800_000b, 0x38, c"ompi_mpi_op_minloc"),
+    (Op::MaxLoc, 0x5800_000c, 0x39, c"ompi_mpi_op_maxloc"),
 ];
 
 #[cfg(test)]

@@ -59,16 +59,16 @@ impl Fit {
 /// The bytes of `count` parts of `part` bytes.
 ///
 /// # Errors
-/// They are none, or more than `most`.
-pub fn all(part: usize, count: usize, most: usize) -> Result<usize, Reason> {
-    bounded(part.checked_mul(count).ok_or(Reason::TooLarge)?, most)
+/// They are none, or more than `max_bytes`.
+pub fn all(part: usize, count: usize, max_bytes: usize) -> Result<usize, Reason> {
+    bounded(part.checked_mul(count).ok_or(Reason::TooLarge)?, max_bytes)
 }
 
-/// Every rank's part, if the image has no more than `most` bytes.
+/// Every rank's part, if the image has no more than `max_bytes` bytes.
 ///
 /// # Errors
 /// It has more, or none.
-pub fn parts(image: Arc<Image>, most: usize) -> Result<Fit, Reason> {
-    bounded(image.bytes(), most.min(MOST_IMAGE))?;
+pub fn parts(image: Arc<Image>, max_bytes: usize) -> Result<Fit, Reason> {
+    bounded(image.bytes(), max_bytes.min(MOST_IMAGE))?;
     Ok(Fit::Parts(image))
 }

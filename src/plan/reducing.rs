@@ -39,13 +39,13 @@ pub fn fit(
     by_shards: bool,
     place: &mut Place,
 ) -> Result<Fit, Reason> {
-    let (most, ranks) = (case.admitted.most, case.ends.ranks);
+    let (max_bytes, ranks) = (case.admitted.max_bytes, case.ends.ranks);
     let chunk = usize::from(place.chunk_bytes);
     // What can go by shards, which are folded in user space, too; and how much is deposited.
     let (shards, deposited) = match reduction(case).by {
         // Of two ranks, too, contributions are deposited: either folds them to the same bits.
         By::Kernel { keys: Some(Keys::Reals { .. }), .. }
-            if by_shards && bytes > chunk && 2 * bytes <= most.min(paying(ranks, chunk)) =>
+            if by_shards && bytes > chunk && 2 * bytes <= max_bytes.min(paying(ranks, chunk)) =>
         {
             (None, MOST_IMAGE)
         }
@@ -63,17 +63,17 @@ pub fn fit(
         By::Quantized(_) => return Err(Reason::Datatype),
         By::Mpi => (None, chunk),
     };
-    let most = most.min(deposited);
+    let max_bytes = max_bytes.min(deposited);
     if let Some(arithmetic) = shards
         && by_shards
         && place.has_shards
-        && bytes.saturating_mul(ranks) > most
+        && bytes.saturating_mul(ranks) > max_bytes
     {
         return Ok(Fit::Folded(bytes, Kernel { arithmetic, keys: None }));
     }
     // Before there is an image for it.
-    all(bytes, ranks, most)?;
-    Ok(match parts(place.even_image(bytes), most)? {
+    all(bytes, ranks, max_bytes)?;
+    Ok(match parts(place.even_image(bytes), max_bytes)? {
         Fit::Parts(image) if image.bytes() > chunk => Fit::LongParts(image),
         fit => fit,
     })
@@ -161,7 +161,7 @@ mod tests {
         let swapped = instead_of_shards(&fold(8192, None), two).expect("a swap").parts();
         assert_eq!([swapped.part(0), swapped.part(1)], [0..8192, 8192..16384]);
         assert_eq!(instead_of_shards(&fold(8200, None), two), None);
-        let keys = Some(Keys::Reals { format: Real::F32, most: false });
+        let keys = Some(Keys::Reals { format: Real::F32, max: false });
         assert_eq!(instead_of_shards(&fold(8192, keys), two), None);
         assert_eq!(instead_of_shards(&Fit::Whole(8192), two), None);
         assert_eq!(instead_of_shards(&fold(8192, None), &mut place(&["a", "b", "c"])), None);

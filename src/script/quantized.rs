@@ -28,8 +28,8 @@ pub struct Request<'a> {
     pub element: Number,
     pub quantize: Quantize,
     /// Most bytes that a sum may have; and of one message of the group.
-    pub most_asked: usize,
-    pub most_bytes: usize,
+    pub max_bytes_asked: usize,
+    pub max_bytes: usize,
 }
 
 /// The numbers of a sum that is quantized.
@@ -74,7 +74,7 @@ impl Numbers {
         let Request { ends, quantize, .. } = request;
         let brings = ends.brings?;
         let bytes = brings.bytes();
-        if bytes < quantize.min || bytes > request.most_asked {
+        if bytes < quantize.min || bytes > request.max_bytes_asked {
             return None;
         }
         let quantizer = Quantizer::new(request.element, quantize.width, quantize.block, ends.ranks);
@@ -93,7 +93,7 @@ impl Numbers {
         }
         let addends = Addends::of(ends, &request.share, size)?;
         let numbers = Self { addends, quantize: *quantize, quantizer, rank: ends.rank, width };
-        Some(numbers).filter(|numbers| numbers.bytes() <= request.most_bytes)
+        Some(numbers).filter(|numbers| numbers.bytes() <= request.max_bytes)
     }
 
     /// Bytes of all integers.
@@ -325,8 +325,8 @@ mod tests {
             share: Share { elements: 0..count, ranks },
             element: Number::F32,
             quantize: quantize(),
-            most_asked: most,
-            most_bytes: most,
+            max_bytes_asked: most,
+            max_bytes: most,
         };
         Numbers::of(&request).expect("numbers that can be quantized")
     }

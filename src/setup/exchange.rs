@@ -16,7 +16,7 @@ const FIRST: usize = 2048;
 const LENGTH: usize = size_of::<u32>();
 
 /// More than any rank has to say.
-const MOST: usize = 64 << 20;
+const LONGEST_MESSAGE: usize = 64 << 20;
 
 /// Why an exchange failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub fn exchange<T: Serialize + DeserializeOwned>(
     meanwhile: &mut dyn FnMut(),
 ) -> Result<Vec<T>, Failure> {
     // What cannot be said is said by an absurd length, so that the others do not wait.
-    let words = serde_json::to_vec(mine).unwrap_or_else(|_| vec![0; MOST + 1]);
+    let words = serde_json::to_vec(mine).unwrap_or_else(|_| vec![0; LONGEST_MESSAGE + 1]);
     let first = gather(mpi, comm, first_message(&words), patience, meanwhile)?;
     match hear(&first)? {
         Heard::All(said) => said.into_iter().map(parse).collect(),
@@ -99,7 +99,7 @@ fn hear(messages: &[Vec<u8>]) -> Result<Heard<'_>, Failure> {
     for message in messages {
         let (length, words) = message.split_first_chunk().ok_or(Failure::Gibberish)?;
         let length = u32::from_be_bytes(*length) as usize;
-        if length > MOST {
+        if length > LONGEST_MESSAGE {
             return Err(Failure::Gibberish);
         }
         longest = longest.max(length);
@@ -159,7 +159,7 @@ mod tests {
         let mut older = br#"{"release":"0.1.0"}"#.to_vec();
         older.resize(FIRST, b' ');
         assert_eq!(hear(&[first_message(b"{}"), older]), Err(Failure::Gibberish));
-        assert_eq!(hear(&[first_message(&vec![0; MOST + 1])]), Err(Failure::Gibberish));
+        assert_eq!(hear(&[first_message(&vec![0; LONGEST_MESSAGE + 1])]), Err(Failure::Gibberish));
         assert_eq!(hear(&[vec![0]]), Err(Failure::Gibberish));
     }
 }

@@ -57,7 +57,7 @@ pub struct Place {
     /// Whether two ranks swap their contributions, and each folds them, where a fold by shards would be short.
     pub swaps: bool,
     /// Longest message that is folded here, in bytes, whatever else allows more.
-    pub most_bytes: usize,
+    pub max_bytes: usize,
     /// The last image of equal parts, and their length: most programs stay with one.
     image: Option<(usize, Arc<Image>)>,
 }
@@ -66,14 +66,14 @@ impl Place {
     /// The place of `rank`; `None` if it is on none of the hosts.
     pub fn new(layout: Layout, rank: usize, chunk_bytes: u16, has_shards: bool) -> Option<Self> {
         let (member, _) = layout.place(rank)?;
-        let (swaps, most_bytes) = (has_shards && layout.ranks() == 2, usize::MAX);
+        let (swaps, max_bytes) = (has_shards && layout.ranks() == 2, usize::MAX);
         let image = None;
-        Some(Self { layout, rank, member, chunk_bytes, has_shards, swaps, most_bytes, image })
+        Some(Self { layout, rank, member, chunk_bytes, has_shards, swaps, max_bytes, image })
     }
 
     /// The same, where no message longer than so many bytes is folded.
-    pub fn at_most(self, most_bytes: usize) -> Self {
-        Self { most_bytes, ..self }
+    pub fn at_most(self, max_bytes: usize) -> Self {
+        Self { max_bytes, ..self }
     }
 
     /// The image of parts of `bytes` bytes of every rank.
