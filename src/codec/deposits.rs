@@ -7,7 +7,7 @@
 use std::ffi::c_int;
 
 use super::SUCCESS;
-use crate::gate::eligibility::{By, Keys};
+use crate::gate::eligibility::{FoldedBy, Keys};
 use crate::leaf::arithmetic::{Arithmetic, Real};
 use crate::leaf::exact;
 use crate::leaf::fold::fold;
@@ -25,20 +25,20 @@ pub unsafe fn fold_parts(deposits: &Deposits, from: *const u8, mpi: &Mpi) -> c_i
     // SAFETY: as demanded of this function.
     unsafe {
         match deposits.fold.by {
-            By::Kernel { arithmetic, keys: Some(Keys::Reals { format, .. }) } => {
+            FoldedBy::Kernel { arithmetic, keys: Some(Keys::Reals { format, .. }) } => {
                 let arithmetic = Arithmetic { element: format.into(), ..arithmetic };
                 by_ourselves(deposits, from, arithmetic);
                 SUCCESS
             }
-            By::Own(arithmetic) | By::Kernel { arithmetic, .. } => {
+            FoldedBy::Own(arithmetic) | FoldedBy::Kernel { arithmetic, .. } => {
                 by_ourselves(deposits, from, arithmetic);
                 SUCCESS
             }
-            By::Exact { real, .. } => {
+            FoldedBy::Exact { real, .. } => {
                 exactly(deposits, from, real);
                 SUCCESS
             }
-            By::Quantized(_) | By::Mpi => by_mpi(deposits, from, mpi),
+            FoldedBy::Quantized(_) | FoldedBy::Mpi => by_mpi(deposits, from, mpi),
         }
     }
 }

@@ -375,12 +375,16 @@ fn check(
     }
     let way = common(&verdicts[others().next().expect("two ranks")]);
     for rank in others() {
-        assert!(!matches!(verdicts[rank], Err(Left::Here(_))), "{}: rank {rank} is right", what());
+        assert!(
+            !matches!(verdicts[rank], Err(Left::RefusedHere(_))),
+            "{}: rank {rank} is right",
+            what()
+        );
         assert_eq!(common(&verdicts[rank]), way, "{}: rank {rank} goes another way", what());
     }
     let refused = mpi_refuses(&passed[odd], odd, ranks);
     match &verdicts[odd] {
-        Err(Left::Here(_)) => {
+        Err(Left::RefusedHere(_)) => {
             assert!(refused, "{}: MPI takes the call that is left to it to be refused", what());
             return false;
         }

@@ -24,7 +24,7 @@ impl Descriptor for Allgather {
     fn admit(
         candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,
     ) -> Result<Admitted, Left> {
-        candidate.moved(&candidate.call.recv)
+        candidate.admit_moved(&candidate.call.recv)
     }
 
     fn judge(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {

@@ -23,7 +23,7 @@ impl Descriptor for Allgatherv {
     fn admit(
         candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,
     ) -> Result<Admitted, Left> {
-        candidate.element(&candidate.call.recv)
+        candidate.admit_element(&candidate.call.recv)
     }
 
     fn judge(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {
@@ -31,7 +31,7 @@ impl Descriptor for Allgatherv {
         if counts.displs.is_null() {
             return Err(Refused);
         }
-        bench.gathered_at_all(bench.each()?)
+        bench.gathered_at_all(bench.parts_of_arrays()?)
     }
 
     fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {

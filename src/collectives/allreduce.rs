@@ -23,7 +23,7 @@ impl Descriptor for Allreduce {
     fn admit(
         candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,
     ) -> Result<Admitted, Left> {
-        candidate.folded(candidate.call.recv.count)
+        candidate.admit_folded(candidate.call.recv.count)
     }
 
     #[inline]

@@ -22,7 +22,7 @@ impl Descriptor for Barrier {
     fn admit(
         candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,
     ) -> Result<Admitted, Left> {
-        candidate.empty()
+        candidate.admit_empty()
     }
 
     fn judge(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {

@@ -19,7 +19,7 @@ impl Descriptor for Bcast {
     fn admit(
         candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,
     ) -> Result<Admitted, Left> {
-        candidate.moved(&candidate.call.recv)
+        candidate.admit_moved(&candidate.call.recv)
     }
 
     fn judge(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {

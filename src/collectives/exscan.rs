@@ -21,7 +21,7 @@ impl Descriptor for Exscan {
     fn admit(
         candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,
     ) -> Result<Admitted, Left> {
-        candidate.deposited(candidate.call.recv.count)
+        candidate.admit_deposited(candidate.call.recv.count)
     }
 
     fn judge(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {

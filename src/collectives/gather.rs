@@ -25,7 +25,7 @@ impl Descriptor for Gather {
     ) -> Result<Admitted, Left> {
         let Call { send, recv, .. } = candidate.call;
         // The receiver's side is significant at the root alone; the sender's not there, if it is in place.
-        candidate.moved_or_at_root(send, recv)
+        candidate.admit_moved_or_at_root(send, recv)
     }
 
     fn judge(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {

@@ -26,7 +26,7 @@ impl Descriptor for Reduce_scatter {
         candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,
     ) -> Result<Admitted, Left> {
         // How many elements there are takes the group's size to say; one will do.
-        candidate.folded(1)
+        candidate.admit_folded(1)
     }
 
     fn judge(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {

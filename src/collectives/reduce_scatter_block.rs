@@ -25,7 +25,7 @@ impl Descriptor for Reduce_scatter_block {
     fn admit(
         candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,
     ) -> Result<Admitted, Left> {
-        candidate.folded(candidate.call.recv.count)
+        candidate.admit_folded(candidate.call.recv.count)
     }
 
     fn judge(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {

@@ -22,7 +22,7 @@ impl Descriptor for Scatter {
     ) -> Result<Admitted, Left> {
         let Call { send, recv, .. } = candidate.call;
         // The sender's side is significant at the root alone; the receiver's not there, if it is in place.
-        candidate.moved_or_at_root(recv, send)
+        candidate.admit_moved_or_at_root(recv, send)
     }
 
     fn judge(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {

@@ -15,7 +15,7 @@ use crate::collectives::judge;
 use crate::config::Sum;
 use crate::engine::{Script, Step};
 use crate::gate::Reason;
-use crate::gate::eligibility::{By, who};
+use crate::gate::eligibility::{FoldedBy, classify};
 use crate::leaf::arithmetic::{Operator, Real};
 use crate::mpi::types::{Op, Shape};
 use crate::plan::MOST_IMAGE;
@@ -31,7 +31,7 @@ impl Judged<'_> {
     /// group is slow with long messages. The answer is the same on all ranks.
     pub(super) fn exact(&self, place: &mut Place) -> Option<Exact> {
         let Self { admitted, ends, .. } = self;
-        let By::Exact { real, always: true } = admitted.fold?.by else { return None };
+        let FoldedBy::Exact { real, always: true } = admitted.fold?.by else { return None };
         let bytes = ends.brings?.bytes();
         let is_allowed = bytes.saturating_mul(ends.ranks) <= admitted.max_bytes;
         if !is_allowed || place.max_bytes < MOST_IMAGE {
@@ -54,8 +54,8 @@ pub(super) fn are_wanted(process: &Process) -> bool {
 fn what(process: &Process, call: &Call) -> Option<(Real, Shape)> {
     let op = process.mpi.abi.op(call.op).filter(|op| *op == Op::Fold(Operator::Sum))?;
     let datatype = process.mpi.abi.datatype(call.recv.datatype)?;
-    match who(Some(datatype), Some(op), false, Sum::Exact) {
-        Ok(By::Exact { real, .. }) => Some((real, datatype.shape())),
+    match classify(Some(datatype), Some(op), false, Sum::Exact) {
+        Ok(FoldedBy::Exact { real, .. }) => Some((real, datatype.shape())),
         _ => None,
     }
 }

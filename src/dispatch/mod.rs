@@ -70,7 +70,7 @@ pub unsafe fn collective(
             let code = if exact::are_wanted(process) { exactly() } else { None };
             (code.ok_or(None), stats::Way::Left(reason))
         }
-        Err(Passed::Left(Left::Here(_))) => {
+        Err(Passed::Left(Left::RefusedHere(_))) => {
             log::debug!("{} is for MPI to refuse", call.collective.name());
             (Err(None), stats::Way::Refused)
         }

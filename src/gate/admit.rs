@@ -1,6 +1,6 @@
 //! The calls that may be folded, as far as can be said without a group.
 
-use super::eligibility::{By, Reduction, bounded, size, who};
+use super::eligibility::{FoldedBy, Reduction, checked_size, classify, size};
 use super::{Facts, Left, Reason, Refused};
 use crate::call::{Call, Form, Message, Side};
 use crate::config::{Policy, Shared};
@@ -82,10 +82,10 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
     ///
     /// # Errors
     /// The limit is nothing.
-    pub fn empty(&self) -> Result<Admitted, Left> {
+    pub fn admit_empty(&self) -> Result<Admitted, Left> {
         match self.max_bytes(self.measured) {
             0 => Err(Reason::TooLarge.into()),
-            max_bytes => Ok(self.admitted(0, max_bytes)),
+            max_bytes => Ok(self.admit_bytes(0, max_bytes)),
         }
     }
 
@@ -93,22 +93,26 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
     ///
     /// # Errors
     /// They are too many, none, or fewer than none.
-    pub fn moved(&mut self, side: &Side) -> Result<Admitted, Left> {
+    pub fn admit_moved(&mut self, side: &Side) -> Result<Admitted, Left> {
         let bytes = size(side.count, self.size_of(side)?)?;
         self.seen.bytes = bytes as u64;
         let max_bytes = self.max_bytes(self.measured);
-        Ok(self.admitted(bounded(bytes, max_bytes)?, max_bytes))
+        Ok(self.admit_bytes(checked_size(bytes, max_bytes)?, max_bytes))
     }
 
     /// The same of `side`, or, at the root, where that may be in place, of the root's side.
     ///
     /// # Errors
-    /// As of [`Self::moved`]; or `side` is in place elsewhere.
-    pub fn moved_or_at_root(&mut self, side: &Side, at_root: &Side) -> Result<Admitted, Left> {
+    /// As of [`Self::admit_moved`]; or `side` is in place elsewhere.
+    pub fn admit_moved_or_at_root(
+        &mut self,
+        side: &Side,
+        at_root: &Side,
+    ) -> Result<Admitted, Left> {
         if side.data as usize != self.mpi.in_place() {
-            self.moved(side)
+            self.admit_moved(side)
         } else if self.is_root() {
-            self.moved(at_root)
+            self.admit_moved(at_root)
         } else {
             Err(Refused.into())
         }
@@ -118,29 +122,29 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
     ///
     /// # Errors
     /// There is no datatype.
-    pub fn element(&mut self, side: &Side) -> Result<Admitted, Left> {
+    pub fn admit_element(&mut self, side: &Side) -> Result<Admitted, Left> {
         let bytes = self.size_of(side)?;
         self.seen.bytes = bytes as u64;
-        Ok(self.admitted(bytes, self.max_bytes(self.measured)))
+        Ok(self.admit_bytes(bytes, self.max_bytes(self.measured)))
     }
 
     /// A reduction of `count` elements that is folded on the way, if it can be.
     ///
     /// # Errors
     /// It is the real MPI's.
-    pub fn folded(&mut self, count: i64) -> Result<Admitted, Left> {
-        self.reduced(count, false)
+    pub fn admit_folded(&mut self, count: i64) -> Result<Admitted, Left> {
+        self.admit_reduction(count, false)
     }
 
     /// A reduction of `count` elements of which the contributions are brought together in any case.
     ///
     /// # Errors
     /// It is the real MPI's.
-    pub fn deposited(&mut self, count: i64) -> Result<Admitted, Left> {
-        self.reduced(count, true)
+    pub fn admit_deposited(&mut self, count: i64) -> Result<Admitted, Left> {
+        self.admit_reduction(count, true)
     }
 
-    fn admitted(&self, bytes: usize, max_bytes: usize) -> Admitted {
+    fn admit_bytes(&self, bytes: usize, max_bytes: usize) -> Admitted {
         Admitted { bytes, max_bytes, measured: self.measured, fold: None, quantized: None }
     }
 
@@ -168,9 +172,9 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
         }
     }
 
-    fn max_bytes_of_fold(&self, by: By, measured: bool) -> usize {
+    fn max_bytes_of_fold(&self, by: FoldedBy, measured: bool) -> usize {
         match by {
-            By::Exact { always: true, .. } | By::Quantized(_) => {
+            FoldedBy::Exact { always: true, .. } | FoldedBy::Quantized(_) => {
                 self.shared.max_bytes_asked(self.call.collective)
             }
             _ => self.max_bytes(measured),
@@ -178,20 +182,21 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
     }
 
     /// The numbers of a sum that is to be quantized.
-    fn quantized(&self, by: By) -> Option<Number> {
+    fn quantized(&self, by: FoldedBy) -> Option<Number> {
         let may_be = self.terms.may_be_quantized && may_be_quantized(self.form, by);
         by.reals().filter(|_| may_be && (self.quantizes)())
     }
 
-    fn reduced(&mut self, count: i64, deposited: bool) -> Result<Admitted, Left> {
+    fn admit_reduction(&mut self, count: i64, deposited: bool) -> Result<Admitted, Left> {
         let fold = self.reduction(count, deposited)?;
         let quantized = self.quantized(fold.by);
-        if quantized.is_none() && matches!(fold.by, By::Quantized(_)) {
+        if quantized.is_none() && matches!(fold.by, FoldedBy::Quantized(_)) {
             return Err(Reason::Datatype.into());
         }
         let measured = self.measured && fold.by.is_as_exact_as_mpi();
         let max_bytes = self.max_bytes_of_fold(fold.by, measured);
-        let bytes = bounded(fold.bytes, if quantized.is_some() { usize::MAX } else { max_bytes })?;
+        let bytes =
+            checked_size(fold.bytes, if quantized.is_some() { usize::MAX } else { max_bytes })?;
         Ok(Admitted { bytes, max_bytes, measured, fold: Some(fold), quantized })
     }
 
@@ -212,10 +217,13 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
         self.seen.bytes = u64::try_from(count).unwrap_or(0).saturating_mul(element);
         let shape = mpi.shape_of(datatype, handle).ok_or(Refused)?;
         let accepted = || if mpi.accepts((handle, shape), call.op) { Ok(()) } else { Err(Refused) };
-        let by = who(datatype, op, deposited, self.shared.sum)
-            .map_err(|reason| left(accepted(), reason))?;
-        if by == By::Mpi && self.form != Form::Blocking {
-            return Err(left(accepted(), if op.is_none() { Reason::Op } else { Reason::Datatype }));
+        let by = classify(datatype, op, deposited, self.shared.sum)
+            .map_err(|reason| left_or_refused(accepted(), reason))?;
+        if by == FoldedBy::Mpi && self.form != Form::Blocking {
+            return Err(left_or_refused(
+                accepted(),
+                if op.is_none() { Reason::Op } else { Reason::Datatype },
+            ));
         }
         let bytes = size(count, by.bytes(shape))?;
         self.seen.bytes = bytes as u64;
@@ -223,7 +231,7 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
             Some(_) => usize::MAX,
             None => self.max_bytes_of_fold(by, self.measured),
         };
-        let bounded = bounded(bytes, max_bytes);
+        let allowed = checked_size(bytes, max_bytes);
         // Every MPI takes all ops that the standard has for these.
         let integer =
             |class| matches!(class, Class::CInteger | Class::Integer | Class::Byte | Class::Pair);
@@ -232,18 +240,18 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
         if !certain {
             accepted()?;
         }
-        Ok(Reduction { by, bytes: bounded?, shape })
+        Ok(Reduction { by, bytes: allowed?, shape })
     }
 }
 
 /// Whether a sum may be quantized. A call that does not block stays in its group, also with numbers that are not finite. No
 /// process of foldback sums numbers of 16 bits.
-fn may_be_quantized(form: Form, by: By) -> bool {
-    form == Form::Blocking || !matches!(by, By::Quantized(_))
+fn may_be_quantized(form: Form, by: FoldedBy) -> bool {
+    form == Form::Blocking || !matches!(by, FoldedBy::Quantized(_))
 }
 
 /// Left for a reason that all ranks share, unless the MPI refuses what this one has passed.
-fn left(accepted: Result<(), Refused>, reason: Reason) -> Left {
+fn left_or_refused(accepted: Result<(), Refused>, reason: Reason) -> Left {
     accepted.map_or_else(Left::from, |()| reason.into())
 }
 

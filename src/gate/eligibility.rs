@@ -12,17 +12,17 @@ use crate::mpi::types::{Class, Op, Shape, TypeInfo};
 /// The fold of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduction {
-    /// Its place, and its arithmetic.
-    pub by: By,
+    /// The one that folds it, and the arithmetic.
+    pub by: FoldedBy,
     /// Bytes of the message that is sent.
     pub bytes: usize,
     /// How its elements lie in memory.
     pub shape: Shape,
 }
 
-/// The place where a reduction is folded.
+/// The one that folds a reduction: the kernels, each process, or MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum FoldedBy {
     /// The kernels fold it.
     Kernel {
         arithmetic: Arithmetic,
@@ -65,27 +65,27 @@ pub struct Pair {
     pub max: bool,
 }
 
-/// Finds the place of a fold of `op` on `datatype`. An op that is not known may be one of the program's own, for which
+/// Classifies a fold of `op` on `datatype`: who can do it. An op that is not known may be one of the program's own, for which
 /// any type will do. `deposited`: contributions are brought together in any case (Scan). `sum`: the kind of
 /// floating-point sums.
 ///
 /// # Errors
 /// MPI does not define it, as far as is known here.
-pub fn who(
+pub fn classify(
     datatype: Option<TypeInfo>,
     op: Option<Op>,
     deposited: bool,
     sum: Sum,
-) -> Result<By, Reason> {
-    let Some(op) = op else { return Ok(By::Mpi) };
+) -> Result<FoldedBy, Reason> {
+    let Some(op) = op else { return Ok(FoldedBy::Mpi) };
     let datatype = datatype.ok_or(Reason::Datatype)?;
     if !datatype.allows(op) {
         let never = datatype.class == Class::Opaque;
         return Err(if never { Reason::Datatype } else { Reason::Op });
     }
     match datatype.class {
-        Class::Half => return Ok(By::Quantized(Number::F16)),
-        Class::Brain => return Ok(By::Quantized(Number::BF16)),
+        Class::Half => return Ok(FoldedBy::Quantized(Number::F16)),
+        Class::Brain => return Ok(FoldedBy::Quantized(Number::BF16)),
         _ => {}
     }
     let component = match (datatype.class, datatype.size) {
@@ -95,18 +95,22 @@ pub fn who(
     };
     let sums = op == Op::Fold(Operator::Sum);
     if let Some(real) = component.filter(|_| sums && sum != Sum::RankOrder) {
-        return Ok(By::Exact { real, always: sum == Sum::Exact });
+        return Ok(FoldedBy::Exact { real, always: sum == Sum::Exact });
     }
     Ok(match (datatype.class, op, component) {
         (Class::CInteger | Class::Integer | Class::Byte | Class::Truth, Op::Fold(op), _) => {
-            let Some(element) = datatype.integer() else { return Ok(By::Mpi) };
+            let Some(element) = datatype.integer() else { return Ok(FoldedBy::Mpi) };
             let arithmetic = Arithmetic { op, element };
-            if deposited { By::Own(arithmetic) } else { By::Kernel { arithmetic, keys: None } }
+            if deposited {
+                FoldedBy::Own(arithmetic)
+            } else {
+                FoldedBy::Kernel { arithmetic, keys: None }
+            }
         }
         (Class::Pair, ..) if !deposited => {
             let keys = Keys::Pairs(Pair { value: datatype.size - 4, max: op == Op::MaxLoc });
             let arithmetic = Arithmetic { op: Operator::Min, element: Element::U64 };
-            By::Kernel { arithmetic, keys: Some(keys) }
+            FoldedBy::Kernel { arithmetic, keys: Some(keys) }
         }
         (Class::Real, Op::Fold(op @ (Operator::Min | Operator::Max)), Some(format))
             if !deposited =>
@@ -116,17 +120,17 @@ pub fn who(
                 Real::F32 => Element::I32,
                 Real::F64 => Element::I64,
             };
-            By::Kernel { arithmetic: Arithmetic { op, element }, keys }
+            FoldedBy::Kernel { arithmetic: Arithmetic { op, element }, keys }
         }
         // Sums of complex numbers are sums of their parts.
         (class, Op::Fold(op), Some(real)) if class == Class::Real || sums => {
-            By::Own(Arithmetic { op, element: real.into() })
+            FoldedBy::Own(Arithmetic { op, element: real.into() })
         }
-        _ => By::Mpi,
+        _ => FoldedBy::Mpi,
     })
 }
 
-impl By {
+impl FoldedBy {
     /// Whether the real MPI comes to the same bits by any algorithm, so that a call may go either way. It does not for
     /// floating point, nor where some MPI is wrong (docs/decisions/15-exact-integers.md).
     pub fn is_as_exact_as_mpi(self) -> bool {
@@ -176,7 +180,7 @@ pub fn size(count: i64, element: usize) -> Result<usize, Refused> {
 ///
 /// # Errors
 /// Why not.
-pub fn bounded(bytes: usize, max_bytes: usize) -> Result<usize, Reason> {
+pub fn checked_size(bytes: usize, max_bytes: usize) -> Result<usize, Reason> {
     match bytes {
         0 => Err(Reason::Empty),
         _ if bytes > max_bytes => Err(Reason::TooLarge),
@@ -198,9 +202,9 @@ mod tests {
         assert_eq!(size(-1, 4), Err(Refused));
         assert_eq!(size(i64::MAX, 4), Err(Refused));
         assert_eq!(size(i32::MAX.into(), 4), Ok(8_589_934_588));
-        assert_eq!(bounded(8, 8), Ok(8));
-        assert_eq!(bounded(9, 8), Err(Reason::TooLarge));
-        assert_eq!(bounded(0, 8), Err(Reason::Empty));
+        assert_eq!(checked_size(8, 8), Ok(8));
+        assert_eq!(checked_size(9, 8), Err(Reason::TooLarge));
+        assert_eq!(checked_size(0, 8), Err(Reason::Empty));
     }
 
     #[test]
@@ -208,7 +212,7 @@ mod tests {
         let refused = |class, size, op, reason| {
             for deposited in [false, true] {
                 assert_eq!(
-                    who(Some(datatype(class, size)), Some(op), deposited, Sum::RankOrder),
+                    classify(Some(datatype(class, size)), Some(op), deposited, Sum::RankOrder),
                     Err(reason)
                 );
             }
@@ -226,7 +230,7 @@ mod tests {
         refused(Class::WidePair, 12, Op::Fold(Operator::Min), Reason::Op);
         refused(Class::Opaque, 1, Op::Fold(Operator::Sum), Reason::Datatype);
         assert_eq!(
-            who(None, Some(Op::Fold(Operator::Sum)), false, Sum::RankOrder),
+            classify(None, Some(Op::Fold(Operator::Sum)), false, Sum::RankOrder),
             Err(Reason::Datatype)
         );
     }
@@ -234,33 +238,39 @@ mod tests {
     #[test]
     fn the_kernel_folds_what_it_can_and_mpi_what_nobody_else_can() {
         let by = |class, size, op| {
-            who(Some(datatype(class, size)), Some(op), false, Sum::RankOrder).unwrap()
+            classify(Some(datatype(class, size)), Some(op), false, Sum::RankOrder).unwrap()
         };
         let (sum, product) = (Op::Fold(Operator::Sum), Op::Fold(Operator::Prod));
         let of = |element| Arithmetic { op: Operator::Sum, element };
         let of_ints = of(Element::I32);
-        assert_eq!(by(Class::CInteger, 4, sum), By::Kernel { arithmetic: of_ints, keys: None });
-        let scanned = who(Some(datatype(Class::CInteger, 4)), Some(sum), true, Sum::RankOrder);
-        assert_eq!(scanned, Ok(By::Own(of_ints)));
-        assert!(matches!(by(Class::Byte, 1, Op::Fold(Operator::Bxor)), By::Kernel { .. }));
-        assert!(matches!(by(Class::Truth, 1, Op::Fold(Operator::Lor)), By::Kernel { .. }));
-        assert_eq!(by(Class::Real, 4, sum), By::Own(of(Element::F32)));
-        assert_eq!(by(Class::Real, 16, sum), By::Mpi);
-        assert_eq!(by(Class::Complex, 16, sum), By::Own(of(Element::F64)));
-        assert_eq!(by(Class::Complex, 16, product), By::Mpi);
-        assert_eq!(by(Class::Complex, 32, sum), By::Mpi);
-        assert_eq!(by(Class::Logical, 4, Op::Fold(Operator::Land)), By::Mpi);
-        assert_eq!(by(Class::WidePair, 12, Op::MinLoc), By::Mpi);
-        assert_eq!(who(Some(datatype(Class::Real, 8)), None, false, Sum::RankOrder), Ok(By::Mpi));
-        assert_eq!(who(None, None, true, Sum::RankOrder), Ok(By::Mpi));
+        assert_eq!(
+            by(Class::CInteger, 4, sum),
+            FoldedBy::Kernel { arithmetic: of_ints, keys: None }
+        );
+        let scanned = classify(Some(datatype(Class::CInteger, 4)), Some(sum), true, Sum::RankOrder);
+        assert_eq!(scanned, Ok(FoldedBy::Own(of_ints)));
+        assert!(matches!(by(Class::Byte, 1, Op::Fold(Operator::Bxor)), FoldedBy::Kernel { .. }));
+        assert!(matches!(by(Class::Truth, 1, Op::Fold(Operator::Lor)), FoldedBy::Kernel { .. }));
+        assert_eq!(by(Class::Real, 4, sum), FoldedBy::Own(of(Element::F32)));
+        assert_eq!(by(Class::Real, 16, sum), FoldedBy::Mpi);
+        assert_eq!(by(Class::Complex, 16, sum), FoldedBy::Own(of(Element::F64)));
+        assert_eq!(by(Class::Complex, 16, product), FoldedBy::Mpi);
+        assert_eq!(by(Class::Complex, 32, sum), FoldedBy::Mpi);
+        assert_eq!(by(Class::Logical, 4, Op::Fold(Operator::Land)), FoldedBy::Mpi);
+        assert_eq!(by(Class::WidePair, 12, Op::MinLoc), FoldedBy::Mpi);
+        assert_eq!(
+            classify(Some(datatype(Class::Real, 8)), None, false, Sum::RankOrder),
+            Ok(FoldedBy::Mpi)
+        );
+        assert_eq!(classify(None, None, true, Sum::RankOrder), Ok(FoldedBy::Mpi));
     }
 
     #[test]
     fn sums_of_halves_are_quantized_or_the_mpis() {
         for (class, number) in [(Class::Half, Number::F16), (Class::Brain, Number::BF16)] {
-            let by = |op, sum| who(Some(datatype(class, 2)), Some(op), false, sum);
+            let by = |op, sum| classify(Some(datatype(class, 2)), Some(op), false, sum);
             for sum in [Sum::Auto, Sum::RankOrder, Sum::Exact] {
-                let quantized = By::Quantized(number);
+                let quantized = FoldedBy::Quantized(number);
                 assert_eq!(by(Op::Fold(Operator::Sum), sum), Ok(quantized));
                 assert_eq!(
                     (quantized.reals(), quantized.is_as_exact_as_mpi()),
@@ -274,31 +284,36 @@ mod tests {
     #[test]
     fn minima_and_maxima_of_floating_point_are_those_of_integers() {
         let max = Op::Fold(Operator::Max);
-        let by = |size, scan| who(Some(datatype(Class::Real, size)), Some(max), scan, Sum::Auto);
+        let by =
+            |size, scan| classify(Some(datatype(Class::Real, size)), Some(max), scan, Sum::Auto);
         let of = |element| Arithmetic { op: Operator::Max, element };
         let keys = Some(Keys::Reals { format: Real::F64, max: true });
-        assert_eq!(by(8, false), Ok(By::Kernel { arithmetic: of(Element::I64), keys }));
-        assert_eq!(by(8, true), Ok(By::Own(of(Element::F64))));
-        assert_eq!(by(16, false), Ok(By::Mpi));
+        assert_eq!(by(8, false), Ok(FoldedBy::Kernel { arithmetic: of(Element::I64), keys }));
+        assert_eq!(by(8, true), Ok(FoldedBy::Own(of(Element::F64))));
+        assert_eq!(by(16, false), Ok(FoldedBy::Mpi));
     }
 
     #[test]
     fn keys_are_sent_with_the_holes_of_their_pairs() {
         let short = datatype(Class::Pair, 6);
-        let folded = who(Some(short), Some(Op::MaxLoc), false, Sum::RankOrder).unwrap();
+        let folded = classify(Some(short), Some(Op::MaxLoc), false, Sum::RankOrder).unwrap();
         assert_eq!(folded.bytes(short.shape()), 8);
-        let scanned = who(Some(short), Some(Op::MaxLoc), true, Sum::RankOrder).unwrap();
-        assert_eq!((scanned, scanned.bytes(short.shape())), (By::Mpi, 6));
+        let scanned = classify(Some(short), Some(Op::MaxLoc), true, Sum::RankOrder).unwrap();
+        assert_eq!((scanned, scanned.bytes(short.shape())), (FoldedBy::Mpi, 6));
     }
 
     #[test]
     fn sums_of_floating_point_are_exact_where_that_is_asked_for() {
-        let by = |class, size, op| who(Some(datatype(class, size)), Some(op), false, Sum::Exact);
+        let by =
+            |class, size, op| classify(Some(datatype(class, size)), Some(op), false, Sum::Exact);
         let sum = Op::Fold(Operator::Sum);
-        assert_eq!(by(Class::Real, 8, sum), Ok(By::Exact { real: Real::F64, always: true }));
-        assert_eq!(by(Class::Complex, 8, sum), Ok(By::Exact { real: Real::F32, always: true }));
-        assert_eq!(by(Class::Real, 16, sum), Ok(By::Mpi));
-        assert!(matches!(by(Class::Real, 8, Op::Fold(Operator::Prod)), Ok(By::Own { .. })));
-        assert!(matches!(by(Class::CInteger, 8, sum), Ok(By::Kernel { .. })));
+        assert_eq!(by(Class::Real, 8, sum), Ok(FoldedBy::Exact { real: Real::F64, always: true }));
+        assert_eq!(
+            by(Class::Complex, 8, sum),
+            Ok(FoldedBy::Exact { real: Real::F32, always: true })
+        );
+        assert_eq!(by(Class::Real, 16, sum), Ok(FoldedBy::Mpi));
+        assert!(matches!(by(Class::Real, 8, Op::Fold(Operator::Prod)), Ok(FoldedBy::Own { .. })));
+        assert!(matches!(by(Class::CInteger, 8, sum), Ok(FoldedBy::Kernel { .. })));
     }
 }

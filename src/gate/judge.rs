@@ -134,7 +134,7 @@ impl<'a, F: Facts> Bench<'a, F> {
     ///
     /// # Errors
     /// There is no array, or a negative count.
-    pub fn each(&self) -> Result<Parts, Refused> {
+    pub fn parts_of_arrays(&self) -> Result<Parts, Refused> {
         let is_there = |counts: &Counts| !counts.counts.is_null();
         let counts = self.call.recv.counts.filter(is_there).ok_or(Refused)?;
         let part = |rank| {
@@ -176,7 +176,7 @@ impl<'a, F: Facts> Bench<'a, F> {
     ) -> Result<Ends, Refused> {
         self.refuse_one_buffer_of_reduction(root, alone)?;
         let count = usize::try_from(self.call.recv.count).map_err(|_| Refused)?;
-        self.reduced(root, Parts::Even(count), (count, count), gets(count))
+        self.ends_of_reduction(root, Parts::Even(count), (count, count), gets(count))
     }
 
     /// The ends of a reduction to all, of which each rank gets a part.
@@ -192,17 +192,17 @@ impl<'a, F: Facts> Bench<'a, F> {
         let recv = &self.call.recv;
         let parts = match recv.counts {
             None => Parts::Even(usize::try_from(recv.count).map_err(|_| Refused)?),
-            Some(_) => self.each()?,
+            Some(_) => self.parts_of_arrays()?,
         };
         let count = |rank| parts.of(rank).1;
         let (own, all) = (count(self.rank), (0..self.ranks).map(count));
         let all = all.fold(0, usize::saturating_add);
-        self.reduced(None, parts, (all, own), gets(own))
+        self.ends_of_reduction(None, parts, (all, own), gets(own))
     }
 
     /// The ends of a reduction: this rank brings and gets so many elements.
     #[inline]
-    fn reduced(
+    fn ends_of_reduction(
         &self,
         root: Option<usize>,
         parts: Parts,

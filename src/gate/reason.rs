@@ -11,8 +11,8 @@ pub struct Refused;
 pub enum Left {
     /// All ranks leave it.
     All(Reason),
-    /// This one does, and the others know nothing of it.
-    Here(Refused),
+    /// This rank alone leaves it, for MPI to refuse. The others know nothing of it.
+    RefusedHere(Refused),
 }
 
 impl From<Reason> for Left {
@@ -23,7 +23,7 @@ impl From<Reason> for Left {
 
 impl From<Refused> for Left {
     fn from(refused: Refused) -> Self {
-        Self::Here(refused)
+        Self::RefusedHere(refused)
     }
 }
 

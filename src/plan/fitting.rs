@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::gate::Reason;
-use crate::gate::eligibility::{Keys, bounded};
+use crate::gate::eligibility::{Keys, checked_size};
 use crate::leaf::arithmetic::Arithmetic;
 use crate::leaf::segment;
 use crate::topology::Image;
@@ -61,7 +61,7 @@ impl Fit {
 /// # Errors
 /// They are none, or more than `max_bytes`.
 pub fn all(part: usize, count: usize, max_bytes: usize) -> Result<usize, Reason> {
-    bounded(part.checked_mul(count).ok_or(Reason::TooLarge)?, max_bytes)
+    checked_size(part.checked_mul(count).ok_or(Reason::TooLarge)?, max_bytes)
 }
 
 /// Every rank's part, if the image has no more than `max_bytes` bytes.
@@ -69,6 +69,6 @@ pub fn all(part: usize, count: usize, max_bytes: usize) -> Result<usize, Reason>
 /// # Errors
 /// It has more, or none.
 pub fn parts(image: Arc<Image>, max_bytes: usize) -> Result<Fit, Reason> {
-    bounded(image.bytes(), max_bytes.min(MOST_IMAGE))?;
+    checked_size(image.bytes(), max_bytes.min(MOST_IMAGE))?;
     Ok(Fit::Parts(image))
 }

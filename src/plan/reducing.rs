@@ -7,7 +7,7 @@ use super::fitting::{Kernel, MOST_IMAGE, all, parts};
 use super::moving::{moves, source};
 use super::{Case, Deposits, Finish, Fit, Plan, Sink, Source};
 use crate::engine::{Pattern, SHARDS_FROM};
-use crate::gate::eligibility::{By, Keys, Reduction};
+use crate::gate::eligibility::{FoldedBy, Keys, Reduction};
 use crate::gate::{Ends, Reason, Share};
 use crate::leaf::arithmetic::{Arithmetic, Operator};
 use crate::topology::Place;
@@ -44,24 +44,24 @@ pub fn fit(
     // What can go by shards, which are folded in user space, too; and how much is deposited.
     let (shards, deposited) = match reduction(case).by {
         // Of two ranks, too, contributions are deposited: either folds them to the same bits.
-        By::Kernel { keys: Some(Keys::Reals { .. }), .. }
+        FoldedBy::Kernel { keys: Some(Keys::Reals { .. }), .. }
             if by_shards && bytes > chunk && 2 * bytes <= max_bytes.min(paying(ranks, chunk)) =>
         {
             (None, MOST_IMAGE)
         }
-        By::Kernel { arithmetic, keys } => {
+        FoldedBy::Kernel { arithmetic, keys } => {
             let fit = Fit::Folded(bytes, Kernel { arithmetic, keys });
             let shards = by_shards && bytes > SHARDS_FROM && !case.admitted.measured;
             let swapped = if shards { instead_of_shards(&fit, place) } else { None };
             return Ok(swapped.unwrap_or(fit));
         }
-        By::Own(arithmetic) => (Some(arithmetic), paying(ranks, chunk)),
-        By::Exact { real, always: false } => {
+        FoldedBy::Own(arithmetic) => (Some(arithmetic), paying(ranks, chunk)),
+        FoldedBy::Exact { real, always: false } => {
             (Some(Arithmetic { op: Operator::Sum, element: real.into() }), paying(ranks, chunk))
         }
-        By::Exact { always: true, .. } => (None, MOST_IMAGE),
-        By::Quantized(_) => return Err(Reason::Datatype),
-        By::Mpi => (None, chunk),
+        FoldedBy::Exact { always: true, .. } => (None, MOST_IMAGE),
+        FoldedBy::Quantized(_) => return Err(Reason::Datatype),
+        FoldedBy::Mpi => (None, chunk),
     };
     let max_bytes = max_bytes.min(deposited);
     if let Some(arithmetic) = shards
