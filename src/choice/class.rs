@@ -40,7 +40,7 @@ const LEARNT: u32 = 1024;
 pub struct Step {
     /// Its way.
     pub way: Way,
-    /// Whether [`Class::took`] wants to know how long it took.
+    /// Whether [`SizeClass::record_time`] wants to know how long it took.
     pub timed: bool,
 }
 
@@ -61,7 +61,7 @@ enum Phase {
     },
 }
 
-pub struct Class {
+pub struct SizeClass {
     ways: Vec<Way>,
     ranks: usize,
     chosen: Way,
@@ -80,7 +80,7 @@ pub struct Class {
     changes: u64,
 }
 
-impl Class {
+impl SizeClass {
     /// With these ways, of which `usual` is taken at first.
     pub fn new(ways: Vec<Way>, usual: Way, ranks: usize) -> Self {
         let chosen = if ways.contains(&usual) { usual } else { ways[0] };
@@ -103,7 +103,7 @@ impl Class {
 
     /// With what was measured before: which way was the best, and what each took, in nanoseconds. That is looked at
     /// like any choice.
-    pub fn learnt(
+    pub fn from_costs(
         ways: Vec<Way>,
         (chosen, costs): (Way, [Option<u64>; WAYS]),
         ranks: usize,
@@ -147,14 +147,14 @@ impl Class {
         }
     }
 
-    /// How long a timed call took on this rank.
-    pub fn took(&mut self, way: Way, nanoseconds: u64) {
+    /// Records the time of a call on this rank.
+    pub fn record_time(&mut self, way: Way, nanoseconds: u64) {
         let sum = &mut self.sums[way.index()];
         *sum = sum.saturating_add(nanoseconds);
     }
 
     /// Takes the measurements of all ranks, added up.
-    pub fn agreed(&mut self, sums: [u64; WAYS]) {
+    pub fn take_agreed(&mut self, sums: [u64; WAYS]) {
         (self.sums, self.due) = ([0; WAYS], false);
         match self.phase {
             Phase::Warm { .. } => {}
@@ -270,23 +270,23 @@ mod tests {
     const ALL: usize = WAYS - 1;
 
     /// Runs calls whose cost by each way is as given, and counts those by each.
-    fn run(class: &mut Class, calls: u32, costs: [u64; ALL]) -> [u32; ALL] {
+    fn run(class: &mut SizeClass, calls: u32, costs: [u64; ALL]) -> [u32; ALL] {
         let mut taken = [0; ALL];
         for _ in 0..calls {
             if let Some(sums) = class.due() {
-                class.agreed(sums.map(|sum| sum * 2));
+                class.take_agreed(sums.map(|sum| sum * 2));
             }
             let step = class.next();
             taken[step.way.index()] += 1;
             if step.timed {
-                class.took(step.way, costs[step.way.index()]);
+                class.record_time(step.way, costs[step.way.index()]);
             }
         }
         taken
     }
 
-    fn class() -> Class {
-        Class::new(ORDER[..ALL].to_vec(), Way::Fold(Star), 2)
+    fn class() -> SizeClass {
+        SizeClass::new(ORDER[..ALL].to_vec(), Way::Fold(Star), 2)
     }
 
     #[test]
@@ -324,7 +324,7 @@ mod tests {
     fn what_was_measured_before_is_taken_on_trust_and_looked_at() {
         let learnt = || {
             let costs = [Some(100), Some(300), Some(900), Some(250), None];
-            Class::learnt(ORDER[..ALL].to_vec(), (Way::Fold(Star), costs), 2)
+            SizeClass::from_costs(ORDER[..ALL].to_vec(), (Way::Fold(Star), costs), 2)
         };
         let mut class = learnt();
         let taken = run(&mut class, LEARNT, [100, 300, 900, 250]);

@@ -13,7 +13,7 @@ use std::fmt::{Display, Formatter};
 
 use serde::{Deserialize, Serialize};
 
-use super::class::Class;
+use super::class::SizeClass;
 use super::way::{ORDER, WAYS, Way};
 use crate::call::{COLLECTIVES, Collective};
 use crate::collectives::Trials;
@@ -44,7 +44,7 @@ const SCATTER_BYTES: usize = 4 << 10;
 pub struct Router {
     setting: Setting,
     /// By collective and size, see [`ClassId`].
-    classes: Vec<Option<Box<Class>>>,
+    classes: Vec<Option<Box<SizeClass>>>,
 }
 
 /// Classes of sizes: class k is up to 2^k bytes.
@@ -82,10 +82,11 @@ impl Router {
     }
 
     /// The class, whose way is `usual` as long as nothing is known.
-    pub fn class(&mut self, id: ClassId, usual: Way) -> &mut Class {
+    pub fn class(&mut self, id: ClassId, usual: Way) -> &mut SizeClass {
         let setting = self.setting;
-        self.classes[id.0]
-            .get_or_insert_with(|| Box::new(Class::new(ways(id, &setting), usual, setting.ranks)))
+        self.classes[id.0].get_or_insert_with(|| {
+            Box::new(SizeClass::new(ways(id, &setting), usual, setting.ranks))
+        })
     }
 
     /// Takes over what was measured before, for classes of which nothing is known here.
@@ -96,21 +97,21 @@ impl Router {
             let chosen = Way::named(&route.way).filter(|way| ways.contains(way));
             let (None, Some(chosen)) = (&self.classes[id.0], chosen) else { continue };
             let cost = |way: Way| route.nanoseconds.get(way.name()).copied();
-            let class = Class::learnt(ways, (chosen, ORDER.map(cost)), self.setting.ranks);
+            let class = SizeClass::from_costs(ways, (chosen, ORDER.map(cost)), self.setting.ranks);
             self.classes[id.0] = Some(Box::new(class));
         }
     }
 
     /// The class, if there is one.
-    pub fn known(&mut self, id: ClassId) -> Option<&mut Class> {
+    pub fn known(&mut self, id: ClassId) -> Option<&mut SizeClass> {
         self.classes[id.0].as_deref_mut()
     }
 
     /// Takes what all ranks have measured of a class, added up. The new choice, if that changed it.
-    pub fn agreed(&mut self, id: ClassId, sums: [u64; WAYS]) -> Option<RouteLine> {
+    pub fn take_agreed(&mut self, id: ClassId, sums: [u64; WAYS]) -> Option<RouteLine> {
         let class = self.known(id)?;
         let before = class.changes();
-        class.agreed(sums);
+        class.take_agreed(sums);
         (class.changes() > before).then(|| self.line(id))?
     }
 
@@ -265,12 +266,12 @@ mod tests {
         let id = ClassId::new(COLLECTIVES[0], 4);
         for _ in 0..2000 {
             if let Some(sums) = router.known(id).and_then(|class| class.due()) {
-                told.extend(router.agreed(id, sums.map(|sum| sum * 2)));
+                told.extend(router.take_agreed(id, sums.map(|sum| sum * 2)));
             }
             let class = router.class(id, Way::Fold(Algorithm::Star));
             let step = class.next();
             if step.timed {
-                class.took(step.way, if step.way == Way::Mpi { 2500 } else { 9000 });
+                class.record_time(step.way, if step.way == Way::Mpi { 2500 } else { 9000 });
             }
         }
         let told: Vec<_> = told.iter().map(ToString::to_string).collect();

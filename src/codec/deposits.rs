@@ -45,7 +45,7 @@ pub unsafe fn fold_parts(deposits: &Deposits, from: *const u8, mpi: &Mpi) -> c_i
 
 /// # Safety
 /// As [`fold_parts`].
-unsafe fn part(deposits: &Deposits, from: *const u8, rank: usize) -> &[u8] {
+unsafe fn contribution_of(deposits: &Deposits, from: *const u8, rank: usize) -> &[u8] {
     let start = deposits.image.part(rank).start + deposits.piece.start;
     // SAFETY: within the part of that rank.
     unsafe { std::slice::from_raw_parts(from.add(start), deposits.piece.len()) }
@@ -57,9 +57,9 @@ unsafe fn by_ourselves(deposits: &Deposits, from: *const u8, arithmetic: Arithme
     // SAFETY: a buffer of as many elements, which lie as they are sent, is no part of what came.
     unsafe {
         let into = std::slice::from_raw_parts_mut(deposits.to.cast::<u8>(), deposits.piece.len());
-        into.copy_from_slice(part(deposits, from, deposits.ranks.start));
+        into.copy_from_slice(contribution_of(deposits, from, deposits.ranks.start));
         for rank in deposits.ranks.clone().skip(1) {
-            fold(into, part(deposits, from, rank), arithmetic);
+            fold(into, contribution_of(deposits, from, rank), arithmetic);
         }
     }
 }
@@ -70,7 +70,8 @@ unsafe fn exactly(deposits: &Deposits, from: *const u8, format: Real) {
     // SAFETY: as in `by_ourselves`.
     unsafe {
         let into = std::slice::from_raw_parts_mut(deposits.to.cast::<u8>(), deposits.piece.len());
-        let parts: Vec<_> = deposits.ranks.clone().map(|rank| part(deposits, from, rank)).collect();
+        let parts: Vec<_> =
+            deposits.ranks.clone().map(|rank| contribution_of(deposits, from, rank)).collect();
         exact::sum(into, &parts, format);
     }
 }
@@ -87,10 +88,10 @@ unsafe fn by_mpi(deposits: &Deposits, from: *const u8, mpi: &Mpi) -> c_int {
     let (Some(mut left), Some(mut right)) = (elements(), elements()) else { return FAILED };
     // SAFETY: parts that are there, of a type that the MPI took the op on, and the program's buffer.
     unsafe {
-        let mut code = left.load(mpi, part(deposits, from, deposits.ranks.start));
+        let mut code = left.load(mpi, contribution_of(deposits, from, deposits.ranks.start));
         for rank in deposits.ranks.clone().skip(1) {
             if code == SUCCESS {
-                code = right.load(mpi, part(deposits, from, rank));
+                code = right.load(mpi, contribution_of(deposits, from, rank));
             }
             if code == SUCCESS {
                 code = mpi.reduce(&left, &mut right, op);

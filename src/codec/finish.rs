@@ -9,11 +9,11 @@ use crate::call::Elements;
 use crate::mpi::Mpi;
 use crate::plan::{Finish, Piece};
 
-/// Does it, with what lies from `from` on. Returns what MPI is to return.
+/// Delivers what lies from `from` on to the program. Returns what MPI is to return.
 ///
 /// # Safety
 /// `from` spans what the plan says comes, all of which is there; *buffers* of the [program](crate::mpi).
-pub unsafe fn bring(finish: &Finish, from: *const u8, mpi: &Mpi) -> c_int {
+pub unsafe fn deliver_result(finish: &Finish, from: *const u8, mpi: &Mpi) -> c_int {
     match finish {
         Finish::Done => SUCCESS,
         Finish::Deliver { pieces, to } => {
@@ -42,7 +42,7 @@ pub unsafe fn bring(finish: &Finish, from: *const u8, mpi: &Mpi) -> c_int {
 /// Writes a piece into the program's buffer. Data beyond its room is left out: an error.
 ///
 /// # Safety
-/// As [`bring`].
+/// As [`deliver_result`].
 unsafe fn deliver(piece: &Piece, from: *const u8, to: &Elements, mpi: &Mpi) -> c_int {
     let Elements { data, datatype, shape, .. } = *to;
     let room = piece.count * shape.size;

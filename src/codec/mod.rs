@@ -7,7 +7,7 @@ mod staging;
 
 use std::ffi::c_int;
 
-pub use staging::{Prepared, prepare, told};
+pub use staging::{Prepared, prepare, report_mismatch};
 
 /// MPI's code for success.
 pub const SUCCESS: c_int = 0;

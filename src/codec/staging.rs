@@ -8,7 +8,7 @@
 use std::ffi::c_int;
 
 use super::SUCCESS;
-use super::finish::bring;
+use super::finish::deliver_result;
 use super::keys;
 use crate::call::Elements;
 use crate::engine::Job;
@@ -108,8 +108,8 @@ unsafe fn packed(mpi: &Mpi, elements: &Elements, bytes: usize) -> (Vec<u8>, c_in
     (packed, trouble)
 }
 
-/// MPI's return value for the outcome of a job. Logs an error.
-pub fn told(mpi: &Mpi, outcome: Result<(), Mismatch>) -> c_int {
+/// Logs a mismatch. Returns the value that MPI is to return for the outcome of a job.
+pub fn report_mismatch(mpi: &Mpi, outcome: Result<(), Mismatch>) -> c_int {
     match outcome {
         Ok(()) => SUCCESS,
         Err(mismatch) => {
@@ -131,10 +131,10 @@ impl Prepared {
     /// # Safety
     /// The job is over, or was never begun; *buffers* of the [program](crate::mpi), still.
     pub unsafe fn end(self, mpi: &Mpi, outcome: Result<(), Mismatch>) -> c_int {
-        let mut code = told(mpi, outcome);
+        let mut code = report_mismatch(mpi, outcome);
         if code == SUCCESS {
             // SAFETY: what comes has come, and the buffers are there.
-            code = unsafe { bring(&self.finish, self.from, mpi) };
+            code = unsafe { deliver_result(&self.finish, self.from, mpi) };
         }
         if let Some(copy) = self.type_copy {
             mpi.free_type(copy);

@@ -104,13 +104,13 @@ const RECV: usize = 0x80_0000;
 
 /// The arguments of one rank, with arrays of its own.
 #[derive(Clone)]
-struct Passed {
+struct Arguments {
     call: Call,
     counts: Option<Vec<i32>>,
     displs: Option<Vec<i32>>,
 }
 
-impl Passed {
+impl Arguments {
     fn call(&self) -> Call {
         let pointer = |array: &Option<Vec<i32>>| {
             array.as_ref().map_or(std::ptr::null(), |array| array.as_ptr().cast::<c_void>())
@@ -143,7 +143,13 @@ fn is_rooted(collective: Collective) -> bool {
 }
 
 /// A right call of `rank` among `ranks`, of `count` elements.
-fn right(collective: Collective, datatype: Handle, op: Handle, count: i64, ranks: usize) -> Passed {
+fn right(
+    collective: Collective,
+    datatype: Handle,
+    op: Handle,
+    count: i64,
+    ranks: usize,
+) -> Arguments {
     use Collective as C;
     let (mut send, mut recv) = (Side::NONE, Side::NONE);
     let each = matches!(collective, C::Allgatherv | C::Reduce_scatter);
@@ -163,7 +169,7 @@ fn right(collective: Collective, datatype: Handle, op: Handle, count: i64, ranks
         send.count = 0;
     }
     let displs = (0..ranks as i32).map(|rank| rank * count as i32).collect();
-    Passed {
+    Arguments {
         call: Call { collective, send, recv, op, root: 0, comm: 0 },
         counts: each.then(array),
         displs: (collective == C::Allgatherv).then_some(displs),
@@ -171,7 +177,7 @@ fn right(collective: Collective, datatype: Handle, op: Handle, count: i64, ranks
 }
 
 /// Something that one rank may do to its call.
-type Change = (&'static str, fn(&mut Passed, usize));
+type Change = (&'static str, fn(&mut Arguments, usize));
 
 /// Changes that keep the amount of data, wherever it matters. The second argument: the rank.
 const CHANGES: &[Change] = &[
@@ -232,7 +238,7 @@ fn spread(collective: Collective, side: &mut Side) {
 
 /// Whether the MPI refuses the call on this rank before it communicates, by the standard's words on what is
 /// significant where (MPI-4.1 chapter 6).
-fn mpi_refuses(passed: &Passed, rank: usize, ranks: usize) -> bool {
+fn mpi_refuses(passed: &Arguments, rank: usize, ranks: usize) -> bool {
     use Collective as C;
     let (model, call) = (Model { rank }, passed.call());
     let Call { collective, send, recv, root, .. } = call;
@@ -329,7 +335,7 @@ fn common(verdict: &Verdict) -> Result<(bool, bool, &Fit), Left> {
     Ok((admitted.measured, admitted.quantized.is_some(), fit))
 }
 
-fn verdict(config: &Config, form: Form, passed: &Passed, place: &mut Place) -> Verdict {
+fn verdict(config: &Config, form: Form, passed: &Arguments, place: &mut Place) -> Verdict {
     let (model, call) = (Model { rank: place.rank }, passed.call());
     let admitted = admit(
         &model,
@@ -358,7 +364,7 @@ fn layouts(ranks: usize) -> Vec<Layout> {
 fn check(
     config: &Config,
     form: Form,
-    passed: &[Passed],
+    passed: &[Arguments],
     odd: usize,
     layout: &Layout,
     what: &dyn Fn() -> String,

@@ -505,13 +505,13 @@ fn calls_by_the_router(seed: u64, every: u32, calls: u32, seldom: Option<u64>) -
             let router = &mut folding.router;
             if let Some(sums) = router.known(id).and_then(|class| class.due()) {
                 let what = format!("sums of {collective:?} at {call}");
-                router.agreed(id, meeting.fold(&what, sums, u64::wrapping_add));
+                router.take_agreed(id, meeting.fold(&what, sums, u64::wrapping_add));
                 sums_added += 1;
             }
             let class = router.class(id, Way::Fold(Algorithm::Star));
             let step = class.next();
             if step.timed {
-                class.took(step.way, 1000 + own.below(4000));
+                class.record_time(step.way, 1000 + own.below(4000));
             }
             told.push((looks, lost, step.way));
         }

@@ -6,11 +6,11 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::stopwatch::{Stopwatch, took};
-use super::{After, Judged, Passed};
+use super::stopwatch::{Stopwatch, record_time};
+use super::{After, Judged, NotFolded};
 use crate::call::Collective;
 use crate::choice::{self, ClassId, Way};
-use crate::codec::{SUCCESS, prepare, told};
+use crate::codec::{SUCCESS, prepare, report_mismatch};
 use crate::collectives::{fit, plan};
 use crate::comm::{Folding, complete, fold_words};
 use crate::config::Policy;
@@ -25,7 +25,7 @@ use crate::wire::{Algorithm, Mismatch};
 
 /// # Safety
 /// *Arguments* and *buffers* of the [program](crate::mpi).
-pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), Passed> {
+pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), NotFolded> {
     let Judged { process, config, call, admitted, communicator, .. } = &judged;
     let (mpi, context) = (&process.mpi, process.context());
     let comm = mpi.abi.handle(call.comm);
@@ -72,7 +72,7 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), Pass
         match step.way {
             Way::Mpi => {
                 let stopwatch = Stopwatch::start(Arc::clone(communicator), id, begin, call);
-                return Err(Passed::Timed(Box::new(After::Stop(stopwatch))));
+                return Err(NotFolded::Timed(Box::new(After::Stop(stopwatch))));
             }
             Way::Fold(chosen) => (route, algorithm) = (Some((id, chosen, begin)), Some(chosen)),
         }
@@ -95,7 +95,7 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), Pass
         prepared.end(mpi, outcome)
     };
     if let Some((id, chosen, Some(begin))) = route {
-        took(communicator, id, Way::Fold(chosen), begin);
+        record_time(communicator, id, Way::Fold(chosen), begin);
     }
     if code != SUCCESS {
         mpi.handle_error(comm, code);
@@ -139,7 +139,7 @@ unsafe fn to_its_end(
                 }
             }
             Step::Over(outcome) => {
-                let code = told(mpi, outcome);
+                let code = report_mismatch(mpi, outcome);
                 if code != SUCCESS {
                     mpi.handle_error(mpi.abi.handle(judged.call.comm), code);
                 }
@@ -189,7 +189,7 @@ unsafe fn run_job(judged: &Judged<'_>, context: &Context<'_>, job: Job, ways: Wa
             let outcome = unsafe { complete(context, &mut folding.group, job, by) };
             drop(held);
             if let Some(begin) = begin {
-                took(communicator, id, step.way, begin);
+                record_time(communicator, id, step.way, begin);
             }
             Ran::ByGroup(outcome)
         }
@@ -209,7 +209,7 @@ fn choose(
     let id = ClassId::new(collective, bytes);
     if let Some(mut sums) = router.known(id).and_then(|class| class.due()) {
         fold_words(&process.context(), group, Operator::Sum, &mut sums);
-        if let Some(change) = router.agreed(id, sums)
+        if let Some(change) = router.take_agreed(id, sums)
             && communicator.rank == 0
         {
             log::debug!("{change}");

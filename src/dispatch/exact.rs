@@ -51,7 +51,7 @@ pub(super) fn are_wanted(process: &Process) -> bool {
 }
 
 /// The numbers of a sum: their format, and how they lie in memory.
-fn what(process: &Process, call: &Call) -> Option<(Real, Shape)> {
+fn reals_summed(process: &Process, call: &Call) -> Option<(Real, Shape)> {
     let op = process.mpi.abi.op(call.op).filter(|op| *op == Op::Fold(Operator::Sum))?;
     let datatype = process.mpi.abi.datatype(call.recv.datatype)?;
     match classify(Some(datatype), Some(op), false, Sum::Exact) {
@@ -85,7 +85,7 @@ pub(super) unsafe fn left(
 fn warn_of(process: &Process, call: &Call, reason: Reason) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     let is_trivial = matches!(reason, Reason::OneRank | Reason::Empty);
-    if is_trivial || what(process, call).is_none() || TOLD.swap(true, Ordering::Relaxed) {
+    if is_trivial || reals_summed(process, call).is_none() || TOLD.swap(true, Ordering::Relaxed) {
         return;
     }
     let name = call.collective.name();
@@ -114,7 +114,7 @@ fn may_be_left(reason: Reason) -> bool {
 /// # Safety
 /// As [`left`].
 unsafe fn by_mpi(process: &'static Process, call: &Call, reason: Reason) -> Option<c_int> {
-    let (real, shape) = what(process, call).filter(|_| may_be_left(reason))?;
+    let (real, shape) = reals_summed(process, call).filter(|_| may_be_left(reason))?;
     let mpi = &process.mpi;
     let comm = mpi.abi.handle(call.comm);
     let communicator = process.communicator(comm)?;

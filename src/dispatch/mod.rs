@@ -38,7 +38,7 @@ pub enum After {
 
 impl After {
     /// The call has returned `code`.
-    pub fn done(self, code: c_int) {
+    pub fn finish(self, code: c_int) {
         match self {
             Self::Stop(stopwatch) => stopwatch.stop(),
             Self::Meet(meeting) => meeting.begin(code),
@@ -64,18 +64,18 @@ pub unsafe fn collective(
     let ended = unsafe { attempt(process, form, call, request, &mut seen) };
     let (result, way) = match ended {
         Ok((code, way)) => (Ok(code), way),
-        Err(Passed::Left(Left::All(reason))) => {
+        Err(NotFolded::Left(Left::All(reason))) => {
             // SAFETY: as demanded of this function; all ranks leave the call to the MPI.
             let exactly = || unsafe { exact::left(process, form, call, reason) };
             let code = if exact::are_wanted(process) { exactly() } else { None };
             (code.ok_or(None), stats::Way::Left(reason))
         }
-        Err(Passed::Left(Left::RefusedHere(_))) => {
+        Err(NotFolded::Left(Left::RefusedHere(_))) => {
             log::debug!("{} is for MPI to refuse", call.collective.name());
             (Err(None), stats::Way::Refused)
         }
-        Err(Passed::Timed(watch)) => (Err(Some(watch)), stats::Way::Left(Reason::Faster)),
-        Err(Passed::Nested) => return Err(None),
+        Err(NotFolded::Timed(watch)) => (Err(Some(watch)), stats::Way::Left(Reason::Faster)),
+        Err(NotFolded::Nested) => return Err(None),
     };
     // A persistent collective is counted when it is started.
     if form != Form::Persistent || result.is_err() {
@@ -105,7 +105,7 @@ fn quantizes(process: &Process, call: &Call) -> bool {
 }
 
 /// A call that is the real MPI's.
-enum Passed {
+enum NotFolded {
     /// To MPI, for a reason that all ranks share.
     Left(Left),
     /// It may be the faster one; to be timed.
@@ -114,7 +114,7 @@ enum Passed {
     Nested,
 }
 
-impl<L: Into<Left>> From<L> for Passed {
+impl<L: Into<Left>> From<L> for NotFolded {
     fn from(left: L) -> Self {
         Self::Left(left.into())
     }
@@ -139,7 +139,7 @@ unsafe fn attempt(
     call: &Call,
     request: *mut c_void,
     seen: &mut Message,
-) -> Result<(c_int, stats::Way), Passed> {
+) -> Result<(c_int, stats::Way), NotFolded> {
     if !process.is_running() {
         return Err(Reason::Off.into());
     }
@@ -147,7 +147,7 @@ unsafe fn attempt(
     let admitted = admit(&process.mpi, config, || quantizes(process, call), form, call, seen)?;
     // The real MPI may go from one of its exported functions to another: from Fortran to C, say.
     if admitted.measured && stopwatch::is_running(call) {
-        return Err(Passed::Nested);
+        return Err(NotFolded::Nested);
     }
     let comm = process.mpi.abi.handle(call.comm);
     let communicator = process.communicator(comm).ok_or(Reason::NoGroup)?;

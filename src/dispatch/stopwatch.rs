@@ -62,7 +62,7 @@ impl Stopwatch {
 
     pub fn stop(self) {
         if let Some(begin) = self.begin {
-            took(&self.communicator, self.id, Way::Mpi, begin);
+            record_time(&self.communicator, self.id, Way::Mpi, begin);
         }
     }
 }
@@ -73,12 +73,12 @@ impl Drop for Stopwatch {
     }
 }
 
-/// A timed call has ended.
-pub(super) fn took(communicator: &Communicator, id: ClassId, way: Way, begin: Instant) {
+/// Records the time of a call that has ended.
+pub(super) fn record_time(communicator: &Communicator, id: ClassId, way: Way, begin: Instant) {
     let nanoseconds = begin.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
     if let Some(folding) = communicator.folding().as_mut()
         && let Some(class) = folding.router.known(id)
     {
-        class.took(way, nanoseconds);
+        class.record_time(way, nanoseconds);
     }
 }

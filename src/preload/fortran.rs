@@ -168,7 +168,7 @@ pub unsafe fn store(ierror: IntegerOut, code: c_int) {
 ///
 /// # Safety
 /// *Arguments* of the [program](crate::mpi); the function has returned.
-pub unsafe fn stored(ierror: IntegerOut) -> c_int {
+pub unsafe fn return_code(ierror: IntegerOut) -> c_int {
     // SAFETY: an argument of the program's, which the function has written, or null.
     unsafe { ierror.as_ref() }.copied().unwrap_or(0)
 }

@@ -49,7 +49,7 @@ fn real() -> &'static Pmpi {
 /// # Safety
 /// *Arguments* and *buffers* of the [program](crate::mpi).
 #[inline]
-unsafe fn fold(form: Form, call: &Call, request: *mut c_void) -> Result<c_int, Passed> {
+unsafe fn fold(form: Form, call: &Call, request: *mut c_void) -> Result<c_int, AfterMpi> {
     let Some(process) = process::get() else { return Err(None) };
     // A panic before anything was sent would be a call for MPI; but nobody can tell from here.
     let folded =
@@ -62,13 +62,13 @@ unsafe fn fold(form: Form, call: &Call, request: *mut c_void) -> Result<c_int, P
     folded
 }
 
-/// A call that is the real MPI's.
-type Passed = Option<Box<After>>;
+/// The work that is left when the real MPI has done a call, if there is any.
+type AfterMpi = Option<Box<After>>;
 
 /// The real MPI has done it, and returned `code`.
 #[inline]
-fn over(passed: Passed, code: c_int) {
-    if let Some(after) = passed {
-        guard::shielded_or_abort(|| after.done(code));
+fn after_mpi(after: AfterMpi, code: c_int) {
+    if let Some(after) = after {
+        guard::shielded_or_abort(|| after.finish(code));
     }
 }

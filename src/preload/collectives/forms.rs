@@ -26,7 +26,7 @@ macro_rules! function {
                 Some(real) => unsafe { real($($arg),*) },
                 None => $missing,
             };
-            crate::preload::over(passed, code);
+            crate::preload::after_mpi(passed, code);
             code
         }
     };

@@ -76,7 +76,7 @@ macro_rules! fortran_function {
             // SAFETY: passed on unchanged.
             unsafe { real($($arg,)* $($extra,)* ierror) };
             // SAFETY: an argument of the program's.
-            crate::preload::over(passed, unsafe { stored(ierror) });
+            crate::preload::after_mpi(passed, unsafe { return_code(ierror) });
         }
     };
     (@address $arg:ident) => { *mut c_void };
@@ -88,7 +88,7 @@ macro_rules! fortran_collective {
         pub mod fortran {
             #[allow(unused_imports)]
             use super::super::plain::WIDE;
-            use super::super::{Binding, Fortran, Optional, no_function, store, stored, symbol};
+            use super::super::{Binding, Fortran, Optional, no_function, store, return_code, symbol};
             use crate::call::{Call, Collective, Form, Side};
             use std::ffi::{c_int, c_void};
 

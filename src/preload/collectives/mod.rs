@@ -12,7 +12,7 @@ mod forms;
 
 use narrow::{Narrow, does_not_fit, keep_until_over, made};
 
-use super::fortran::{Binding, Fortran, no_function, store, stored};
+use super::fortran::{Binding, Fortran, no_function, return_code, store};
 use super::symbol;
 use crate::mpi::pmpi::Optional;
 
