@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 
 use crate::output::print;
-use crate::stats::Job;
+use crate::stats::JobReport;
 
 /// Show the statistics of a job, which FOLDBACK_STATS=FILE has written, as tables.
 #[derive(clap::Args)]
@@ -23,7 +23,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         std::fs::read_to_string(&args.file)
     };
     let text = text.with_context(|| format!("cannot read {name}"))?;
-    let job: Job = serde_json::from_str(&text)
+    let job: JobReport = serde_json::from_str(&text)
         .with_context(|| format!("{name} is no statistics of this version of foldback"))?;
     print(job.tables())?;
     Ok(ExitCode::SUCCESS)

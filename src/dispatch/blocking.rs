@@ -25,7 +25,7 @@ use crate::wire::{Algorithm, Mismatch};
 
 /// # Safety
 /// *Arguments* and *buffers* of the [program](crate::mpi).
-pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), NotFolded> {
+pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::CallOutcome), NotFolded> {
     let Judged { process, config, call, admitted, communicator, .. } = &judged;
     let (mpi, context) = (&process.mpi, process.context());
     let comm = mpi.abi.handle(call.comm);
@@ -45,7 +45,7 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), NotF
         // SAFETY: buffers of the program's.
         let quantized = |numbers| unsafe { quantized(&judged, &context, numbers) };
         if let Some(code) = numbers.and_then(quantized) {
-            return Ok((code, stats::Way::Quantized));
+            return Ok((code, stats::CallOutcome::Quantized));
         }
         judged.unless_too_large()?;
         guard = communicator.folding();
@@ -60,7 +60,7 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), NotF
             drop(guard);
             // SAFETY: buffers of the program's.
             let code = unsafe { to_its_end(&judged, &context, &mut exact) };
-            return Ok((code.ok_or(reason)?, stats::Way::Folded));
+            return Ok((code.ok_or(reason)?, stats::CallOutcome::Folded));
         }
     };
     let (mut route, mut algorithm) = (None, None);
@@ -100,7 +100,7 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::Way), NotF
     if code != SUCCESS {
         mpi.handle_error(comm, code);
     }
-    Ok((code, stats::Way::Folded))
+    Ok((code, stats::CallOutcome::Folded))
 }
 
 /// Quantizes a sum, to its end; `None`: it goes another way, on all ranks alike.

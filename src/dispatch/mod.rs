@@ -68,18 +68,20 @@ pub unsafe fn collective(
             // SAFETY: as demanded of this function; all ranks leave the call to the MPI.
             let exactly = || unsafe { exact::left(process, form, call, reason) };
             let code = if exact::are_wanted(process) { exactly() } else { None };
-            (code.ok_or(None), stats::Way::Left(reason))
+            (code.ok_or(None), stats::CallOutcome::Left(reason))
         }
         Err(NotFolded::Left(Left::RefusedHere(_))) => {
             log::debug!("{} is for MPI to refuse", call.collective.name());
-            (Err(None), stats::Way::Refused)
+            (Err(None), stats::CallOutcome::Refused)
         }
-        Err(NotFolded::Timed(watch)) => (Err(Some(watch)), stats::Way::Left(Reason::Faster)),
+        Err(NotFolded::Timed(watch)) => {
+            (Err(Some(watch)), stats::CallOutcome::Left(Reason::Faster))
+        }
         Err(NotFolded::Nested) => return Err(None),
     };
     // A persistent collective is counted when it is started.
     if form != Form::Persistent || result.is_err() {
-        if way != stats::Way::Refused && call.recv.counts.is_some() {
+        if way != stats::CallOutcome::Refused && call.recv.counts.is_some() {
             // SAFETY: arguments of the program's.
             seen.bytes *= unsafe { call.elements_of_all(&process.mpi) }.unwrap_or(0);
         }
@@ -139,7 +141,7 @@ unsafe fn attempt(
     call: &Call,
     request: *mut c_void,
     seen: &mut Message,
-) -> Result<(c_int, stats::Way), NotFolded> {
+) -> Result<(c_int, stats::CallOutcome), NotFolded> {
     if !process.is_running() {
         return Err(Reason::Off.into());
     }

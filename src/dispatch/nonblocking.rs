@@ -18,26 +18,29 @@ use crate::plan::{Case, Plan};
 use crate::process::Process;
 use crate::requests::Open;
 use crate::requests::work::Work;
-use crate::stats::Way;
+use crate::stats::CallOutcome;
 
-/// Starts a call whose arguments have been judged. Returns its way.
+/// Starts a call whose arguments have been judged. Returns its outcome for the statistics.
 ///
 /// # Safety
 /// *Arguments* and *buffers* of the [program](crate::mpi).
-pub(super) unsafe fn start(judged: Judged<'_>, request: *mut c_void) -> Result<Way, Reason> {
+pub(super) unsafe fn start(
+    judged: Judged<'_>,
+    request: *mut c_void,
+) -> Result<CallOutcome, Reason> {
     let Judged { process, config, communicator, .. } = &judged;
     judged.unless_revoked()?;
     let mut guard = communicator.folding_now()?;
     let group = &mut guard.as_mut().ok_or(Reason::NotYet)?.group;
     let work = judged.work(group)?;
-    let way = work.way();
+    let outcome = work.outcome();
     let begin = Begin { process, config, slot: communicator.slot(), group };
     let memory = || communicator.quantization().memory.clone();
     // SAFETY: an argument of the program's.
     let open = || unsafe { process.requests.open(&process.mpi, request) };
     // SAFETY: buffers of the program's.
     unsafe { begin.work(work, judged.case(), memory, open) };
-    Ok(way)
+    Ok(outcome)
 }
 
 /// The place where a call begins: a slot's group.

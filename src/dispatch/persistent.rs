@@ -9,9 +9,9 @@ use crate::call::{Form, Message};
 use crate::codec::SUCCESS;
 use crate::gate::Reason;
 use crate::process::Process;
-use crate::stats::Way;
+use crate::stats::CallOutcome;
 
-/// `MPI_..._init`: makes the request; `seen` is what the statistics are to tell of each start. Returns the way of starts.
+/// `MPI_..._init`: makes the request; `seen` is what the statistics are to tell of each start. Returns the outcome of starts for the statistics.
 ///
 /// # Safety
 /// *Arguments* of the [program](crate::mpi), and *buffers* at every start.
@@ -19,7 +19,7 @@ pub(super) unsafe fn initialise(
     judged: Judged<'_>,
     seen: Message,
     request: *mut c_void,
-) -> Result<Way, Reason> {
+) -> Result<CallOutcome, Reason> {
     let Judged { process, call, .. } = judged;
     let (mpi, communicators) = (&process.mpi, &process.communicators);
     let comm = mpi.abi.handle(call.comm);
@@ -35,7 +35,7 @@ pub(super) unsafe fn initialise(
             return Err(reason);
         }
     };
-    let way = work.way();
+    let outcome = work.outcome();
     // SAFETY: arguments of the program's.
     unsafe {
         let elements = call.elements_of_all(mpi).unwrap_or(1);
@@ -45,7 +45,7 @@ pub(super) unsafe fn initialise(
         let about = (admitted, work, message);
         process.requests.add_persistent(mpi, call, about, (own, communicator), request);
     }
-    Ok(way)
+    Ok(outcome)
 }
 
 /// `MPI_Start` of a request that may be a persistent collective's; `None`: it is the real MPI's.
@@ -77,8 +77,8 @@ pub unsafe fn start_persistent(process: &'static Process, request: *mut c_void) 
     let (work, memory) = (persistent.work.clone(), || persistent.memory.clone());
     // SAFETY: buffers of the program's, promised at MPI_..._init for every start.
     unsafe { begin.work(work, persistent.case(), memory, open) };
-    let way = persistent.work.way();
-    process.calls.count(Form::Persistent, call.collective, way, persistent.message);
+    let outcome = persistent.work.outcome();
+    process.calls.count(Form::Persistent, call.collective, outcome, persistent.message);
     Some(SUCCESS)
 }
 

@@ -8,7 +8,7 @@ use crate::choice::RouteLine;
 use crate::config::Report;
 use crate::mpi::abi::Family;
 use crate::setup::exchange::exchange;
-use crate::stats::{Job, RankReport};
+use crate::stats::{JobReport, RankReport};
 use crate::threads;
 
 /// The process ends.
@@ -83,7 +83,7 @@ impl Process {
             return;
         }
         let ranks = self.mpi.size(self.mpi.abi.comm_world);
-        let job = Job::new(&self.mpi.abi.version, ranks, reports);
+        let job = JobReport::new(&self.mpi.abi.version, ranks, reports);
         if let Some(path) = &config.stats {
             let written = match serde_json::to_string_pretty(&job) {
                 Ok(text) if path == "-" => writeln!(std::io::stdout(), "{text}"),

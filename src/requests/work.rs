@@ -4,7 +4,7 @@ use crate::engine::Script;
 use crate::leaf::quantize::Lender;
 use crate::plan::Fit;
 use crate::script::{ByShards, Exact, Numbers, Quantized};
-use crate::stats::Way;
+use crate::stats::CallOutcome;
 
 /// The work for a call. A persistent one has it at each start.
 #[derive(Clone)]
@@ -26,10 +26,10 @@ pub enum Unquantized {
 
 impl Work {
     /// For the statistics.
-    pub fn way(&self) -> Way {
+    pub fn outcome(&self) -> CallOutcome {
         match self {
-            Self::Planned(_) | Self::Exact(_) => Way::Folded,
-            Self::Quantized(..) => Way::Quantized,
+            Self::Planned(_) | Self::Exact(_) => CallOutcome::Folded,
+            Self::Quantized(..) => CallOutcome::Quantized,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Counters of one process: calls and bytes, by kind of call and by way.
+//! Counters of one process: calls and bytes, by kind of call and by outcome.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -8,9 +8,9 @@ use crate::call::{COLLECTIVES, Collective, Form, Message};
 use crate::gate::Reason;
 use crate::mpi::types;
 
-/// The way a call went.
+/// How a call ended: folded, or left to MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum CallOutcome {
     Folded,
     /// Folded and quantized.
     Quantized,
@@ -20,8 +20,8 @@ pub enum Way {
     Refused,
 }
 
-impl Way {
-    /// The name of [`Way::Refused`] in the statistics.
+impl CallOutcome {
+    /// The name of [`CallOutcome::Refused`] in the statistics.
     const REFUSED: &'static str = "argument";
 
     fn number(self) -> usize {
@@ -57,7 +57,7 @@ impl Way {
 struct Kind {
     collective: Collective,
     form: Form,
-    way: Way,
+    outcome: CallOutcome,
     datatype: u8,
     op: u8,
     /// Smallest power of two that is not less than the bytes, by its logarithm, and 1; 0 for no bytes.
@@ -70,7 +70,7 @@ impl Kind {
         1 << 31
             | (self.collective as u32) << 26
             | (self.form as u32) << 24
-            | (self.way.number() as u32) << 18
+            | (self.outcome.number() as u32) << 18
             | u32::from(self.datatype) << 10
             | op << 6
             | u32::from(self.size)
@@ -81,7 +81,7 @@ impl Kind {
         Some(Self {
             collective: *COLLECTIVES.get(field(26, 5))?,
             form: *Form::ALL.get(field(24, 2))?,
-            way: Way::of(field(18, 6))?,
+            outcome: CallOutcome::of(field(18, 6))?,
             datatype: field(10, 8) as u8,
             op: if field(6, 4) == 15 { Message::OWN } else { field(6, 4) as u8 },
             size: field(0, 6) as u8,
@@ -120,10 +120,16 @@ impl Calls {
     /// Counts a call. Relaxed and not atomic as a whole: it costs two plain additions, and two
     /// threads that count the same at the same time may lose a count.
     #[inline]
-    pub fn count(&self, form: Form, collective: Collective, way: Way, message: Message) {
+    pub fn count(
+        &self,
+        form: Form,
+        collective: Collective,
+        outcome: CallOutcome,
+        message: Message,
+    ) {
         let Message { datatype, op, bytes } = message;
         let size = if bytes == 0 { 0 } else { (65 - (bytes - 1).leading_zeros()).min(63) };
-        let kind = Kind { collective, form, way, datatype, op, size: size as u8 };
+        let kind = Kind { collective, form, outcome, datatype, op, size: size as u8 };
         let slot = self.slot(kind.number()).unwrap_or_else(|| self.new_slot(kind));
         let add = |to: &AtomicU64, n: u64| {
             to.store(to.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
@@ -179,13 +185,13 @@ impl Slot {
     fn line(&self) -> Option<CallLine> {
         let kind = Kind::of(self.kind.load(Ordering::Relaxed)).filter(|kind| kind.number() != 0)?;
         let calls = self.calls.load(Ordering::Relaxed);
-        let reason = kind.way.reason();
+        let reason = kind.outcome.reason();
         (calls > 0).then(|| CallLine {
             collective: kind.collective,
             form: kind.form,
             route: if reason.is_none() { Route::Fold } else { Route::Mpi },
             reason: reason.map(str::to_owned),
-            quantized: kind.way == Way::Quantized,
+            quantized: kind.outcome == CallOutcome::Quantized,
             datatype: type_name(kind.datatype),
             op: op_name(kind.op),
             up_to_bytes: 1u64.checked_shl(u32::from(kind.size).wrapping_sub(1)).unwrap_or(0),
@@ -223,7 +229,7 @@ pub enum Route {
     Mpi,
 }
 
-/// Calls of one kind that went one way.
+/// Calls of one kind with one outcome.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct CallLine {
     pub collective: Collective,
@@ -269,12 +275,16 @@ mod tests {
         let mut seen = std::collections::HashSet::new();
         for &collective in COLLECTIVES {
             for form in Form::ALL {
-                let reasons = Reason::ALL.iter().map(|reason| Way::Left(*reason));
-                for way in reasons.chain([Way::Folded, Way::Quantized, Way::Refused]) {
+                let reasons = Reason::ALL.iter().map(|reason| CallOutcome::Left(*reason));
+                for outcome in reasons.chain([
+                    CallOutcome::Folded,
+                    CallOutcome::Quantized,
+                    CallOutcome::Refused,
+                ]) {
                     for (datatype, op, size) in
                         [(0, 0, 0), (Message::OWN, Message::OWN, 63), (7, 1, 4)]
                     {
-                        let kind = Kind { collective, form, way, datatype, op, size };
+                        let kind = Kind { collective, form, outcome, datatype, op, size };
                         assert_eq!(Kind::of(kind.number()), Some(kind));
                         assert!(seen.insert(kind.number()));
                     }
@@ -289,7 +299,7 @@ mod tests {
         let calls = Calls::default();
         let count = |datatype, bytes| {
             let message = Message { datatype, op: 1, bytes };
-            calls.count(Form::Blocking, COLLECTIVES[0], Way::Folded, message);
+            calls.count(Form::Blocking, COLLECTIVES[0], CallOutcome::Folded, message);
         };
         for bytes in [0, 1, 2, 3, 4, 5, 8] {
             count(1, bytes);

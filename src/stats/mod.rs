@@ -9,7 +9,7 @@ use crate::choice::RouteLine;
 use crate::group::report::HostLine;
 pub use crate::group::report::named;
 
-pub(crate) use calls::{CallLine, Calls, Route, Way};
+pub(crate) use calls::{CallLine, CallOutcome, Calls, Route};
 
 /// The report of one rank at the end.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ pub(crate) struct RankReport {
 
 /// The statistics of a job: what `FOLDBACK_STATS` has written.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Job {
+pub struct JobReport {
     pub(crate) foldback: String,
     /// The MPI's own name and version.
     pub(crate) mpi: String,
@@ -42,7 +42,7 @@ pub struct Job {
     pub(crate) hosts: Vec<HostLine>,
 }
 
-impl Job {
+impl JobReport {
     /// The sum of the reports of all `ranks`, or of rank 0, in their order.
     pub(crate) fn new(mpi: &str, ranks: usize, reports: &[RankReport]) -> Self {
         let mut collectives: Vec<CallLine> = Vec::new();
@@ -101,8 +101,13 @@ mod tests {
     fn a_job_adds_up_over_ranks_and_hosts() {
         let calls = Calls::default();
         let message = |bytes| Message { datatype: 0, op: 0, bytes };
-        calls.count(Form::Blocking, COLLECTIVES[0], Way::Folded, message(8));
-        calls.count(Form::Blocking, COLLECTIVES[0], Way::Left(Reason::TooLarge), message(80));
+        calls.count(Form::Blocking, COLLECTIVES[0], CallOutcome::Folded, message(8));
+        calls.count(
+            Form::Blocking,
+            COLLECTIVES[0],
+            CallOutcome::Left(Reason::TooLarge),
+            message(80),
+        );
         let host = HostLine {
             host: "h0".into(),
             interface: "eth0".into(),
@@ -113,7 +118,8 @@ mod tests {
             kernel: named(&fb_counters { frames_in: 3, ..Default::default() }),
         };
         let report = RankReport { calls: calls.lines(), host: Some(host), ..Default::default() };
-        let job = serde_json::to_value(Job::new("Some MPI", 2, &[report.clone(), report])).unwrap();
+        let job =
+            serde_json::to_value(JobReport::new("Some MPI", 2, &[report.clone(), report])).unwrap();
         assert_eq!(job["ranks"], 2);
         assert_eq!(job["collectives"][0]["collective"], COLLECTIVES[0].name());
         assert_eq!(job["collectives"][0]["route"], "fold");

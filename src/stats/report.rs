@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use super::{CallLine, Job, Route};
+use super::{CallLine, JobReport, Route};
 
 /// Kinds of calls that the line names.
 const NAMED: usize = 3;
 
-impl Job {
+impl JobReport {
     /// One line that says which calls were folded and which were not.
     pub fn line(&self) -> String {
         let sum = |route| {
@@ -227,8 +227,8 @@ mod tests {
         }
     }
 
-    fn job(collectives: Vec<CallLine>) -> Job {
-        Job { collectives, ..Job::new("Some MPI", 0, &[]) }
+    fn job(collectives: Vec<CallLine>) -> JobReport {
+        JobReport { collectives, ..JobReport::new("Some MPI", 0, &[]) }
     }
 
     #[test]
