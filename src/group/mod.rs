@@ -9,22 +9,22 @@ use std::sync::Arc;
 use crate::agent::{Client, Hook};
 use crate::engine::{Engine, Raw};
 use crate::keeper::Peers;
-use crate::keeper::ways::Ways;
+use crate::keeper::transports::Transports;
 use crate::wire::Wire;
 use crate::wire::cells::Mapped;
 use crate::wire::socket::Sockets;
 use report::{HostLine, named};
 
 /// The ways out of a group: by sockets that the programs meet, and without the programs.
-pub type GroupWays = Ways<Sockets, Mapped, Peers>;
+pub type GroupTransports = Transports<Sockets, Mapped, Peers>;
 
 /// The protocol, on real cells and sockets.
-pub type GroupWire = Wire<Mapped, GroupWays, Raw>;
+pub type GroupWire = Wire<Mapped, GroupTransports, Raw>;
 
 /// A group that works.
 pub struct Group {
     /// Its operations under way.
-    pub engine: Engine<Mapped, GroupWays>,
+    pub engine: Engine<Mapped, GroupTransports>,
     /// Present in the leader of each host.
     member: Option<Member>,
     /// Somebody will want to know what the programs counted.
@@ -40,7 +40,11 @@ const WORTH_A_NEW_GROUP: u64 = 16;
 
 impl Group {
     /// One in which nothing is under way, whose programs' counters somebody will want to know, or nobody.
-    pub fn new(engine: Engine<Mapped, GroupWays>, member: Option<Member>, counted: bool) -> Self {
+    pub fn new(
+        engine: Engine<Mapped, GroupTransports>,
+        member: Option<Member>,
+        counted: bool,
+    ) -> Self {
         Self { engine, member, counted, no_programs: None, seen: (0, 0) }
     }
 

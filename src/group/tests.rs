@@ -36,16 +36,17 @@ fn groups(token: u64, has_programs: bool) -> [Group; 2] {
             (member != me).then(|| Contact { at, elsewhere: vec![] })
         });
         let memory = Mapped::own(256, chunk_bytes).unwrap();
-        let seat = keepers[me].seat(&identity, peers.to_vec(), memory.clone());
-        let ways = match has_programs {
-            false => Ways::without_programs(seat),
+        let hook = keepers[me].add_group(&identity, peers.to_vec(), memory.clone());
+        let transports = match has_programs {
+            false => Transports::without_programs(hook),
             true => {
-                let mut ways = Ways::new(SocketPool::default().sockets(&HOSTS, me, PORT).unwrap());
-                ways.add(seat);
-                ways
+                let mut transports =
+                    Transports::new(SocketPool::default().sockets(&HOSTS, me, PORT).unwrap());
+                transports.add(hook);
+                transports
             }
         };
-        let wire = Wire::new(Cells::new(memory), ways, identity);
+        let wire = Wire::new(Cells::new(memory), transports, identity);
         let place = Place::new(Layout::new(["one", "two"]), me, chunk_bytes, false).unwrap();
         let (interface, host) = ("lo".into(), format!("host {me}"));
         let member = Member { served: None, interface, host };

@@ -14,10 +14,10 @@
 //! keeper sleeps meanwhile.
 #![allow(unsafe_code)]
 
-pub mod deputy;
 mod peers;
 mod streams;
-pub mod ways;
+pub mod transports;
+pub mod userspace_hook;
 
 use std::collections::HashMap;
 use std::io;
@@ -35,9 +35,9 @@ use crate::sockopt;
 use crate::threads;
 use crate::wire::Identity;
 use crate::wire::cells::Mapped;
-use deputy::Deputy;
 pub use peers::Peers;
 use streams::Streams;
+use userspace_hook::UserspaceHook;
 
 const FRAME: usize = FB_FRAME_BYTES as usize;
 /// Longest datagram that makes sense.
@@ -56,7 +56,7 @@ const PORTS: usize = 16;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Stands in for the programs, for a group of this process.
-pub type Seat = Deputy<Mapped, Peers>;
+pub type KeptHook = UserspaceHook<Mapped, Peers>;
 
 /// The keepers of a process: one for each of its addresses that groups use.
 #[derive(Default)]
@@ -71,15 +71,15 @@ pub struct Keeper {
     /// Connections from its own address, and from others of this host; none from where there are no ports, or
     /// files, for them.
     streams: Vec<Streams>,
-    seats: Mutex<HashMap<u64, Seated>>,
+    groups: Mutex<HashMap<u64, KeptGroup>>,
     /// How often ranks have looked into the socket.
     looks: AtomicU32,
 }
 
-struct Seated {
+struct KeptGroup {
     /// The keeper of each member.
     peers: Vec<Option<Contact>>,
-    seat: Weak<Seat>,
+    hook: Weak<KeptHook>,
 }
 
 /// The addresses of a member's keeper.
@@ -130,7 +130,7 @@ impl Keeper {
         let streams = streams.into_iter().chain(others.flatten()).collect();
         sockopt::set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER)?;
         socket.set_nonblocking(true)?;
-        Ok(Self { socket, own, streams, seats: Mutex::default(), looks: AtomicU32::new(0) })
+        Ok(Self { socket, own, streams, groups: Mutex::default(), looks: AtomicU32::new(0) })
     }
 
     /// The port of its socket, for its peers.
@@ -143,44 +143,44 @@ impl Keeper {
         self.streams.iter().map(Streams::own).filter(|at| at.ip() != self.own.ip()).collect()
     }
 
-    fn seats(&self) -> MutexGuard<'_, HashMap<u64, Seated>> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn groups(&self) -> MutexGuard<'_, HashMap<u64, KeptGroup>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a group on, whose members have their keepers at `peers` (`None`: this one, or it has none), for
     /// as long as the result lives.
-    pub fn seat(
+    pub fn add_group(
         self: &Arc<Self>,
         identity: &Identity,
         peers: Vec<Option<Contact>>,
         memory: Mapped,
-    ) -> Arc<Seat> {
+    ) -> Arc<KeptHook> {
         let way = Peers::new(self, identity, peers.clone());
-        let seat = Arc::new(Deputy::new(identity, memory, way));
-        let mut seats = self.seats();
-        seats.retain(|_, seated| seated.seat.strong_count() > 0);
-        seats.insert(identity.token, Seated { peers, seat: Arc::downgrade(&seat) });
-        seat
+        let hook = Arc::new(UserspaceHook::new(identity, memory, way));
+        let mut groups = self.groups();
+        groups.retain(|_, group| group.hook.strong_count() > 0);
+        groups.insert(identity.token, KeptGroup { peers, hook: Arc::downgrade(&hook) });
+        hook
     }
 
-    /// The seat of the group that a frame names. The frame must come from the keeper of the member that it names,
+    /// The hook of the group that a frame names. The frame must come from the keeper of the member that it names,
     /// as `comes_from` says.
     fn find(
         &self,
         frame: &fb_frame,
         comes_from: impl FnOnce(&Contact) -> bool,
-    ) -> Option<Arc<Seat>> {
-        let seats = self.seats();
-        let seated = seats.get(&frame.token)?;
-        let named = seated.peers.get(usize::from(frame.source))?.as_ref()?;
-        if comes_from(named) { seated.seat.upgrade() } else { None }
+    ) -> Option<Arc<KeptHook>> {
+        let groups = self.groups();
+        let group = groups.get(&frame.token)?;
+        let named = group.peers.get(usize::from(frame.source))?.as_ref()?;
+        if comes_from(named) { group.hook.upgrade() } else { None }
     }
 
     /// Whether a group has a member's keeper there.
     fn knows(&self, peer: SocketAddrV4) -> bool {
-        let seats = self.seats();
-        let live = seats.values().filter(|seated| seated.seat.strong_count() > 0);
-        live.flat_map(|seated| &seated.peers).flatten().any(|known| known.connects_from(peer))
+        let groups = self.groups();
+        let live = groups.values().filter(|group| group.hook.strong_count() > 0);
+        live.flat_map(|group| &group.peers).flatten().any(|known| known.connects_from(peer))
     }
 
     /// Takes in what comes, as long as the process lives.
@@ -253,8 +253,8 @@ impl Keeper {
     fn take_in(&self) -> io::Result<()> {
         for streams in self.streams.iter().filter(|streams| !streams.is_empty()) {
             streams.receive(|frame, payload, from| {
-                if let Some(seat) = self.find(frame, |named| named.connects_from(from)) {
-                    seat.take_in(frame, payload);
+                if let Some(hook) = self.find(frame, |named| named.connects_from(from)) {
+                    hook.take_in(frame, payload);
                 }
             });
         }
@@ -276,13 +276,13 @@ impl Keeper {
                 continue;
             };
             let frame = frame_of(frame);
-            let Some(seat) = self.find(&frame, |named| named.sends_from(from)) else { continue };
+            let Some(hook) = self.find(&frame, |named| named.sends_from(from)) else { continue };
             if u32::from(frame.kind) == FB_KIND_HELLO {
-                if seat.admits_hello(&frame, payload) {
-                    seat.out().heard(&frame);
+                if hook.admits_hello(&frame, payload) {
+                    hook.out().heard(&frame);
                 }
             } else {
-                seat.take_in(&frame, payload);
+                hook.take_in(&frame, payload);
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::deputy::Datagrams;
+use super::userspace_hook::Datagrams;
 use super::{Contact, FRAME, Keeper};
 use crate::bindings as b;
 use crate::wire::Identity;

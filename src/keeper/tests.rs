@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use super::deputy::Datagrams;
-use super::ways::Ways;
+use super::transports::Transports;
+use super::userspace_hook::Datagrams;
 use super::*;
 use crate::bindings as b;
 use crate::leaf::arithmetic::{Arithmetic, Element, Operator};
@@ -77,13 +77,13 @@ fn bytes(frame: &fb_frame) -> &[u8] {
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(frame).cast::<u8>(), FRAME) }
 }
 
-type TestWire = Wire<Mapped, Ways<Nowhere, Mapped, Peers>, Data>;
+type TestWire = Wire<Mapped, Transports<Nowhere, Mapped, Peers>, Data>;
 
 /// Members at 127.0.0.1 and on, whose ways are the second alone.
 struct Members {
     keepers: Keepers,
     wires: Vec<TestWire>,
-    seats: Vec<Arc<Seat>>,
+    hooks: Vec<Arc<KeptHook>>,
     peers: Vec<SocketAddrV4>,
 }
 
@@ -95,31 +95,34 @@ fn address(member: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, 1 + member)
 }
 
-/// `ways` makes the ways out of a member of the second one.
-fn members_by(count: u8, ways: impl Fn(Arc<Seat>) -> Ways<Nowhere, Mapped, Peers>) -> Members {
+/// `transports` makes the ways out of a member of the second one.
+fn members_by(
+    count: u8,
+    transports: impl Fn(Arc<KeptHook>) -> Transports<Nowhere, Mapped, Peers>,
+) -> Members {
     let keepers = Keepers::default();
     let at = |member| keepers.at(address(member), &[]).unwrap();
     let peers: Vec<_> =
         (0..count).map(|member| SocketAddrV4::new(address(member), at(member).port())).collect();
-    let (mut wires, mut seats) = (Vec::new(), Vec::new());
+    let (mut wires, mut hooks) = (Vec::new(), Vec::new());
     for me in 0..count {
         let identity = identity(count, me);
         let others = peers.iter().enumerate();
         let others = others.map(|(member, at)| (member != usize::from(me)).then(|| home(*at)));
         let memory = Mapped::own(WINDOW, identity.chunk_bytes).unwrap();
-        let seat = at(me).seat(&identity, others.collect(), memory.clone());
-        seats.push(Arc::clone(&seat));
-        wires.push(Wire::new(Cells::new(memory), ways(seat), identity));
+        let hook = at(me).add_group(&identity, others.collect(), memory.clone());
+        hooks.push(Arc::clone(&hook));
+        wires.push(Wire::new(Cells::new(memory), transports(hook), identity));
     }
-    Members { keepers, wires, seats, peers }
+    Members { keepers, wires, hooks, peers }
 }
 
 /// With programs that are not there.
 fn members(count: u8) -> Members {
-    members_by(count, |seat| {
-        let mut ways = Ways::new(Nowhere);
-        ways.add(seat);
-        ways
+    members_by(count, |hook| {
+        let mut transports = Transports::new(Nowhere);
+        transports.add(hook);
+        transports
     })
 }
 
@@ -159,7 +162,7 @@ fn collectives_outlive_their_programs() {
 #[test]
 fn collectives_go_where_there_are_no_programs() {
     for count in [2, 3, 5] {
-        let mut members = members_by(count, Ways::without_programs);
+        let mut members = members_by(count, Transports::without_programs);
         collectives_go(count, &mut members);
         for wire in &members.wires {
             assert!(!wire.fabric.has_programs() && wire.fabric.counters().frames_out > 0);
@@ -171,14 +174,14 @@ fn collectives_go_where_there_are_no_programs() {
 /// A rank that waits takes in frames; no other thread has to be woken for it.
 #[test]
 fn a_rank_that_waits_receives_for_itself() {
-    let mut members = members_by(2, Ways::without_programs);
+    let mut members = members_by(2, Transports::without_programs);
     let keeper = members.keepers.at(address(0), &[]).unwrap();
     let before = keeper.looks.load(Ordering::Relaxed);
     members.wires[0].fabric.take_in();
     assert_ne!(keeper.looks.load(Ordering::Relaxed), before);
     // With programs the keeper is enough.
-    let mut with = Ways::new(Nowhere);
-    with.add(Arc::clone(&members.seats[0]));
+    let mut with = Transports::new(Nowhere);
+    with.add(Arc::clone(&members.hooks[0]));
     let before = keeper.looks.load(Ordering::Relaxed);
     with.take_in();
     assert_eq!(keeper.looks.load(Ordering::Relaxed), before);
@@ -217,13 +220,13 @@ fn a_stranger_is_not_listened_to() {
         }
     }
     // The keeper's own frame comes, and comes after all of these.
-    members.seats[1].let_out(0, &frame, &[]);
+    members.hooks[1].let_out(0, &frame, &[]);
     let begin = Instant::now();
-    while members.seats[0].counters().deposited == 0 {
-        assert!(begin.elapsed() < MOST, "{:?}", members.seats[0].counters());
+    while members.hooks[0].counters().deposited == 0 {
+        assert!(begin.elapsed() < MOST, "{:?}", members.hooks[0].counters());
         thread::yield_now();
     }
-    assert_eq!(members.seats[0].counters().frames_in, 1);
+    assert_eq!(members.hooks[0].counters().frames_in, 1);
 }
 
 /// A keeper holds its ports at other addresses for connections alone: any user of its host may send datagrams from there.
@@ -241,7 +244,7 @@ fn datagrams_from_the_address_of_connections_are_not_listened_to() {
     let keeper = Keepers::default().at(address(0), &[]).unwrap();
     let identity = identity(2, 0);
     let memory = Mapped::own(WINDOW, identity.chunk_bytes).unwrap();
-    let seat = keeper.seat(&identity, vec![None, Some(contact)], memory);
+    let hook = keeper.add_group(&identity, vec![None, Some(contact)], memory);
     let cast = |seq| {
         let rest = fb_frame { seq, source: 1, target: 1, ..Default::default() };
         frame(b::FB_KIND_BROADCAST, rest)
@@ -252,20 +255,20 @@ fn datagrams_from_the_address_of_connections_are_not_listened_to() {
     }
     at_home.send_to(bytes(&cast(20)), to).unwrap();
     let begin = Instant::now();
-    while seat.counters().deposited == 0 {
-        assert!(begin.elapsed() < MOST, "{:?}", seat.counters());
+    while hook.counters().deposited == 0 {
+        assert!(begin.elapsed() < MOST, "{:?}", hook.counters());
         thread::yield_now();
     }
-    assert_eq!(seat.counters().frames_in, 1);
+    assert_eq!(hook.counters().frames_in, 1);
 }
 
 #[test]
 fn a_group_that_is_gone_has_no_seat() {
     let members = members(2);
     let keeper = members.keepers.at(address(0), &[]).unwrap();
-    assert_eq!(keeper.seats().values().filter(|seated| seated.seat.strong_count() > 0).count(), 1);
-    drop((members.wires, members.seats));
-    assert_eq!(keeper.seats().values().filter(|seated| seated.seat.strong_count() > 0).count(), 0);
+    assert_eq!(keeper.groups().values().filter(|group| group.hook.strong_count() > 0).count(), 1);
+    drop((members.wires, members.hooks));
+    assert_eq!(keeper.groups().values().filter(|group| group.hook.strong_count() > 0).count(), 0);
 }
 
 #[test]
@@ -282,12 +285,12 @@ fn an_address_has_one_keeper() {
 fn whoever_is_late_is_not_taken_for_silent() {
     let members = members(2);
     let begin = Instant::now();
-    while !members.seats[0].out().known(1).0 {
+    while !members.hooks[0].out().known(1).0 {
         assert!(begin.elapsed() < MOST);
-        members.seats[0].by_all_means();
+        members.hooks[0].by_all_means();
         thread::yield_now();
     }
-    assert_eq!(members.seats[0].out().known(1), (true, false));
+    assert_eq!(members.hooks[0].out().known(1), (true, false));
 }
 
 /// A peer that answers no datagrams takes the connections of `streams`.
@@ -297,7 +300,7 @@ fn goes_by_a_connection(contact: Contact, streams: &Streams) {
     let keeper = Keepers::default().at(to, &elsewhere).unwrap();
     let own = keeper.elsewhere().pop().unwrap_or(SocketAddrV4::new(to, keeper.port()));
     let identity = identity(2, 0);
-    let seat = keeper.seat(
+    let hook = keeper.add_group(
         &identity,
         vec![None, Some(contact)],
         Mapped::own(WINDOW, identity.chunk_bytes).unwrap(),
@@ -306,20 +309,20 @@ fn goes_by_a_connection(contact: Contact, streams: &Streams) {
     let (begin, mut came) = (Instant::now(), None);
     while came.is_none() {
         assert!(begin.elapsed() < MOST);
-        seat.by_all_means();
-        seat.let_out(1, &pull, &[]);
+        hook.by_all_means();
+        hook.let_out(1, &pull, &[]);
         streams.accept(|peer| peer == own).unwrap();
         streams.receive(|frame, _, _| came = Some(frame.seq));
         thread::yield_now();
     }
-    assert_eq!((came, seat.out().known(1)), (Some(7), (false, true)));
+    assert_eq!((came, hook.out().known(1)), (Some(7), (false, true)));
     // And what it says by the connection is heard.
     let cast = frame(
         b::FB_KIND_BROADCAST,
         fb_frame { seq: 1, source: 1, target: 1, ..Default::default() },
     );
-    while seat.counters().deposited == 0 {
-        assert!(begin.elapsed() < MOST, "{:?}", seat.counters());
+    while hook.counters().deposited == 0 {
+        assert!(begin.elapsed() < MOST, "{:?}", hook.counters());
         streams.send(own, bytes(&cast), false);
         thread::yield_now();
     }
@@ -370,46 +373,46 @@ impl Datagrams for Counted {
 fn frames_take_both_ways_while_the_programs_are_in_doubt() {
     let identity = identity(2, 0);
     let (first, second) = (Counted::default(), Counted::default());
-    let deputy = Arc::new(Deputy::new(
+    let hook = Arc::new(UserspaceHook::new(
         &identity,
         Mapped::own(WINDOW, identity.chunk_bytes).unwrap(),
         second.clone(),
     ));
-    let mut ways = Ways::new(first.clone());
+    let mut transports = Transports::new(first.clone());
     let pull = fb_frame { kind: b::FB_KIND_PULL as u8, ..Default::default() };
-    let sent = |ways: &mut Ways<Counted, Mapped, Counted>| {
-        ways.send(1, &pull, &[]);
+    let sent = |transports: &mut Transports<Counted, Mapped, Counted>| {
+        transports.send(1, &pull, &[]);
         (first.take(), second.take())
     };
-    let in_vain = |ways: &mut Ways<Counted, Mapped, Counted>, times| {
-        (0..times).for_each(|_| ways.in_vain());
+    let in_vain = |transports: &mut Transports<Counted, Mapped, Counted>, times| {
+        (0..times).for_each(|_| transports.in_vain());
     };
-    in_vain(&mut ways, 10);
-    assert_eq!(sent(&mut ways), (1, 0), "there is no second way yet");
-    ways.add(Arc::clone(&deputy));
-    ways.moved();
-    in_vain(&mut ways, 2);
-    assert_eq!(sent(&mut ways), (1, 0), "too early");
-    in_vain(&mut ways, 1);
-    assert_eq!(sent(&mut ways), (1, 1));
-    ways.moved();
-    assert_eq!(sent(&mut ways), (1, 0), "it came by itself: somebody was late");
+    in_vain(&mut transports, 10);
+    assert_eq!(sent(&mut transports), (1, 0), "there is no second way yet");
+    transports.add(Arc::clone(&hook));
+    transports.moved();
+    in_vain(&mut transports, 2);
+    assert_eq!(sent(&mut transports), (1, 0), "too early");
+    in_vain(&mut transports, 1);
+    assert_eq!(sent(&mut transports), (1, 1));
+    transports.moved();
+    assert_eq!(sent(&mut transports), (1, 0), "it came by itself: somebody was late");
 
-    in_vain(&mut ways, 3);
+    in_vain(&mut transports, 3);
     let word = |seq| {
         let said = fb_frame { seq, source: 1, target: 1, ..pull };
-        deputy.take_in(&frame(b::FB_KIND_BROADCAST, said), &[]);
+        hook.take_in(&frame(b::FB_KIND_BROADCAST, said), &[]);
     };
     for seq in 1..=20 {
         word(seq);
-        ways.moved();
-        assert_eq!(sent(&mut ways), (1, 1), "rescued");
+        transports.moved();
+        assert_eq!(sent(&mut transports), (1, 1), "rescued");
     }
-    assert_eq!(ways.rescued(), 20);
+    assert_eq!(transports.rescued(), 20);
     for _ in 1..64 {
-        ways.moved();
-        assert_eq!(sent(&mut ways), (1, 1));
+        transports.moved();
+        assert_eq!(sent(&mut transports), (1, 1));
     }
-    ways.moved();
-    assert_eq!(sent(&mut ways), (1, 0), "the programs are back");
+    transports.moved();
+    assert_eq!(sent(&mut transports), (1, 0), "the programs are back");
 }

@@ -11,7 +11,7 @@ use super::{Facilities, Request, hosts, meet};
 use crate::agent::{Client, GroupSpec};
 use crate::group::{GroupWire, Member, Served};
 use crate::keeper::Keeper;
-use crate::keeper::ways::Ways;
+use crate::keeper::transports::Transports;
 use crate::leaf::Leaf;
 use crate::wire::Wire;
 use crate::wire::cells::{Cells, Mapped};
@@ -119,7 +119,7 @@ fn by_agent(
         interface: group.interface,
         host: hosts::host_name(),
     };
-    Ok((Wire::new(Cells::new(memory), Ways::new(sockets), identity.clone()), member))
+    Ok((Wire::new(Cells::new(memory), Transports::new(sockets), identity.clone()), member))
 }
 
 /// Makes this host a member without programs.
@@ -130,9 +130,12 @@ fn by_keeper(
 ) -> Result<(GroupWire, Member), Trouble> {
     let memory = Mapped::own(*window, identity.chunk_bytes)
         .map_err(|error| Trouble::Group(error.to_string()))?;
-    let seat = keeper.seat(identity, peers.clone(), memory.clone());
+    let hook = keeper.add_group(identity, peers.clone(), memory.clone());
     let own = members[usize::from(identity.me)];
     let interface = hosts::interface_at(own).unwrap_or_else(|| own.to_string());
     let member = Member { served: None, interface, host: hosts::host_name() };
-    Ok((Wire::new(Cells::new(memory), Ways::without_programs(seat), identity.clone()), member))
+    Ok((
+        Wire::new(Cells::new(memory), Transports::without_programs(hook), identity.clone()),
+        member,
+    ))
 }

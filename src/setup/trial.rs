@@ -107,7 +107,7 @@ impl Proven {
 fn go_to_work(wire: &mut GroupWire, keeper: &Arc<Keeper>, peers: Vec<Option<Contact>>) {
     if wire.fabric.has_programs() {
         let memory = wire.cells.memory().clone();
-        wire.fabric.add(keeper.seat(wire.identity(), peers, memory));
+        wire.fabric.add(keeper.add_group(wire.identity(), peers, memory));
     }
     wire.fabric.go_to_work();
 }

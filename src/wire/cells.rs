@@ -294,7 +294,7 @@ impl<M: Memory> Cells<M> {
         let (head, cell) = (self.head(frame.seq), self.cell(frame.seq));
         let is_broadcast = kind == FB_KIND_BROADCAST as u8;
         let locked = head.lock();
-        // Of a broadcast the seal of its payload, which a program or deputy sends on.
+        // Of a broadcast the seal of its payload, which a program or user-space hook sends on.
         let arrived = if is_broadcast { frame.detail } else { 0 };
         head.arrived.store(arrived, Ordering::Relaxed);
         head.consumed.store(frame.consumed, Ordering::Relaxed);

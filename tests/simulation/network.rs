@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use foldback::bindings as b;
-use foldback::keeper::deputy::{Datagrams, Deputy};
-use foldback::keeper::ways::Ways;
+use foldback::keeper::transports::Transports;
+use foldback::keeper::userspace_hook::{Datagrams, UserspaceHook};
 use foldback::wire::cells::{Cells, Mapped};
 use foldback::wire::{Buffers, Fabric, Identity, Seal, Secret, Wire, native};
 
@@ -18,7 +18,7 @@ struct Host {
     /// Its programs are gone: sockets alone send and receive.
     crashed: bool,
     /// Stands in for them, if the run has a second transport.
-    deputy: Weak<SimulatedDeputy>,
+    hook: Weak<SimulatedUserspaceHook>,
     group: native::Group,
     cells: Mapped,
     counters: b::fb_counters,
@@ -108,9 +108,9 @@ pub struct SecondPort {
     me: u8,
 }
 
-type SimulatedDeputy = Deputy<Mapped, SecondPort>;
+type SimulatedUserspaceHook = UserspaceHook<Mapped, SecondPort>;
 /// All ways out of one host.
-pub type Out = Ways<Port, Mapped, SecondPort>;
+pub type Out = Transports<Port, Mapped, SecondPort>;
 
 impl Network {
     /// One on which chance decides what befalls frames; with a second transport, if programs may be gone.
@@ -135,7 +135,7 @@ impl Network {
         let identity = |me| identity(members, me, chunk_bytes);
         let host = |me| Host {
             crashed: false,
-            deputy: Weak::new(),
+            hook: Weak::new(),
             group: native::Group::new(&identity(me), window),
             cells: Mapped::own(window, chunk_bytes).expect("memory for cells"),
             counters: b::fb_counters::default(),
@@ -159,23 +159,23 @@ impl Network {
         let (members, chunk_bytes) = (state.hosts.len() as u8, state.chunk_bytes);
         drop(state);
         let identity = identity(members, me, chunk_bytes);
-        Wire::new(Cells::new(self.memory(me)), self.ways(&identity), identity)
+        Wire::new(Cells::new(self.memory(me)), self.transports(&identity), identity)
     }
 
     /// The ways out of a member.
-    fn ways(&self, identity: &Identity) -> Out {
+    fn transports(&self, identity: &Identity) -> Out {
         let me = identity.me;
         let port = Port { network: self.clone(), me };
         if !self.0.borrow().second {
-            return Ways::new(port);
+            return Transports::new(port);
         }
         let second = SecondPort { network: self.clone(), me };
         #[expect(clippy::arc_with_non_send_sync, reason = "what the library has shared by threads")]
-        let deputy = Arc::new(Deputy::new(identity, self.memory(me), second));
-        self.0.borrow_mut().hosts[usize::from(me)].deputy = Arc::downgrade(&deputy);
-        let mut ways = Ways::new(port);
-        ways.add(deputy);
-        ways
+        let hook = Arc::new(UserspaceHook::new(identity, self.memory(me), second));
+        self.0.borrow_mut().hosts[usize::from(me)].hook = Arc::downgrade(&hook);
+        let mut transports = Transports::new(port);
+        transports.add(hook);
+        transports
     }
 
     /// Microseconds since the start.
@@ -223,11 +223,11 @@ impl Network {
             return true;
         }
         if way.second {
-            let deputy = host.deputy.upgrade();
+            let hook = host.hook.upgrade();
             // It sends over this network.
             drop(state);
-            if let Some(deputy) = deputy {
-                deputy.take_in(&frame, &payload);
+            if let Some(hook) = hook {
+                hook.take_in(&frame, &payload);
             }
         } else if !host.crashed {
             state.ingress(to, &frame, &payload, way.from);

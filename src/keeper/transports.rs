@@ -1,10 +1,10 @@
-//! The ways of a leader's frames: by the programs; while those are in doubt, by the second transport as well;
+//! The transports of a leader's frames: by the programs; while those are in doubt, by the second transport as well;
 //! or by it alone, where there are no programs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::deputy::{Datagrams, Deputy};
+use super::userspace_hook::{Datagrams, UserspaceHook};
 use crate::bindings::{self as b, fb_frame};
 use crate::wire::Fabric;
 use crate::wire::cells::Memory;
@@ -22,25 +22,25 @@ const TRUSTED_AFTER: u32 = 64;
 /// A process says it once, whatever the number of its groups.
 static WARNED: AtomicBool = AtomicBool::new(false);
 
-/// The ways out of one member: `A` by the programs, the deputy without them.
-pub struct Ways<A, M, D> {
+/// The ways out of one member: `A` by the programs, the user-space hook without them.
+pub struct Transports<A, M, D> {
     /// `None`: there are no programs.
     first: Option<A>,
-    second: Option<Arc<Deputy<M, D>>>,
+    second: Option<Arc<UserspaceHook<M, D>>>,
     /// Frames take the second way.
     use_both: bool,
     /// Times asked in vain, one after the other.
     in_vain: u32,
     /// The group is at work, and its ways have worked before: if they fail now, all means are right.
     at_work: bool,
-    /// Chunks that the deputy had rescued when the doubt began, and at the last look; and looks since.
+    /// Chunks that the hook had rescued when the doubt began, and at the last look; and looks since.
     before: u64,
     rescued: u64,
     clean: u32,
 }
 
-impl<A, M: Memory, D: Datagrams> Ways<A, M, D> {
-    fn over(first: Option<A>, second: Option<Arc<Deputy<M, D>>>) -> Self {
+impl<A, M: Memory, D: Datagrams> Transports<A, M, D> {
+    fn over(first: Option<A>, second: Option<Arc<UserspaceHook<M, D>>>) -> Self {
         let use_both = first.is_none();
         let (in_vain, at_work) = (0, false);
         Self { first, second, use_both, in_vain, at_work, before: 0, rescued: 0, clean: 0 }
@@ -52,7 +52,7 @@ impl<A, M: Memory, D: Datagrams> Ways<A, M, D> {
     }
 
     /// The second way alone.
-    pub fn without_programs(second: Arc<Deputy<M, D>>) -> Self {
+    pub fn without_programs(second: Arc<UserspaceHook<M, D>>) -> Self {
         Self::over(None, Some(second))
     }
 
@@ -62,7 +62,7 @@ impl<A, M: Memory, D: Datagrams> Ways<A, M, D> {
     }
 
     /// Adds the second way, when the programs are known to work, or nobody would notice that they do not.
-    pub fn add(&mut self, second: Arc<Deputy<M, D>>) {
+    pub fn add(&mut self, second: Arc<UserspaceHook<M, D>>) {
         self.second = Some(second);
     }
 
@@ -74,26 +74,26 @@ impl<A, M: Memory, D: Datagrams> Ways<A, M, D> {
     /// Chunks that came to their end here by the second way, though there are programs.
     pub fn rescued(&self) -> u64 {
         let second = self.second.as_ref().filter(|_| self.first.is_some());
-        second.map_or(0, |deputy| rescued(&deputy.counters()))
+        second.map_or(0, |hook| rescued(&hook.counters()))
     }
 
-    /// The deputy's work in place of the programs, as they count it.
+    /// The work of the user-space hook in place of the programs, as they count it.
     pub fn counters(&self) -> b::fb_counters {
-        self.second.as_ref().map(|deputy| deputy.counters()).unwrap_or_default()
+        self.second.as_ref().map(|hook| hook.counters()).unwrap_or_default()
     }
 
     /// Away from the way of frames that programs bring.
     #[inline(never)]
     fn receive(&self) {
-        if let Some(deputy) = &self.second {
-            deputy.poll();
+        if let Some(hook) = &self.second {
+            hook.poll();
         }
     }
 
     #[inline(never)]
     fn send_second(&self, member: u8, frame: &fb_frame, payload: &[u8]) {
-        if let Some(deputy) = &self.second {
-            deputy.let_out(member, frame, payload);
+        if let Some(hook) = &self.second {
+            hook.let_out(member, frame, payload);
         }
     }
 
@@ -124,7 +124,7 @@ fn rescued(counters: &b::fb_counters) -> u64 {
     counters.deposited + counters.chunks_completed
 }
 
-impl<A: Fabric, M: Memory, D: Datagrams> Fabric for Ways<A, M, D> {
+impl<A: Fabric, M: Memory, D: Datagrams> Fabric for Transports<A, M, D> {
     #[inline]
     fn send(&mut self, member: u8, frame: &fb_frame, payload: &[u8]) {
         if let Some(first) = &mut self.first {
@@ -150,7 +150,7 @@ impl<A: Fabric, M: Memory, D: Datagrams> Fabric for Ways<A, M, D> {
 
     fn came_twice(&self) -> u64 {
         let second = self.second.as_ref().filter(|_| self.first.is_some());
-        second.map_or(0, |deputy| deputy.counters().duplicates)
+        second.map_or(0, |hook| hook.counters().duplicates)
     }
 
     /// With programs the keeper is enough: it is there for when they fail.

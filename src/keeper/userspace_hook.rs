@@ -22,15 +22,15 @@ pub trait Datagrams {
 ///
 /// The programs may be at work at the same time, and nobody has to know. Any work under a cell's lock is right
 /// for both, and a frame that comes twice says nothing new.
-pub struct Deputy<M, D> {
+pub struct UserspaceHook<M, D> {
     group: native::Group,
     memory: M,
     out: D,
     counters: Mutex<b::fb_counters>,
 }
 
-impl<M: Memory, D: Datagrams> Deputy<M, D> {
-    /// A deputy that works the cells in `memory`.
+impl<M: Memory, D: Datagrams> UserspaceHook<M, D> {
+    /// A hook that works the cells in `memory`.
     pub fn new(identity: &Identity, memory: M, out: D) -> Self {
         let group = native::Group::new(identity, memory.window());
         Self { group, memory, out, counters: Mutex::default() }
