@@ -368,7 +368,7 @@ fn run(setting: &Setting) -> Took {
             }
         }
     }
-    let rescued = wires.iter().map(|wire| wire.fabric.rescued()).sum::<u64>();
+    let rescued = wires.iter().map(|wire| wire.transport.rescued()).sum::<u64>();
     let counters = network.counters();
     let spoilt: u64 = counters.iter().map(|host| host.drop_forged + host.drop_corrupt).sum();
     let unsound = wires.iter().map(|wire| wire.unsound).sum::<u64>();

@@ -12,7 +12,7 @@ use super::family::Families;
 use super::retired::Retired;
 use super::{Alike, Communicator, Folding, GroupSlot, Lack, QuantizeChoice, fold_words};
 use crate::choice::Profile;
-use crate::config::{Config, Quantize, Transport};
+use crate::config::{Config, Quantize, TransportChoice};
 use crate::gate::Reason;
 use crate::leaf::arithmetic::Operator;
 use crate::mpi::Mpi;
@@ -152,7 +152,7 @@ impl Communicators {
     ) -> Arc<Communicator> {
         log::info!("a group anew, since some host has lost its programs");
         // Not by sockets alone, yet: agents that are restarted will be back, and nobody would see them.
-        let folding = self.set_up_by(context, comm, Transport::Programs, Haste::Loads);
+        let folding = self.set_up_by(context, comm, TransportChoice::Programs, Haste::Loads);
         self.replace(comm, old, folding)
     }
 
@@ -189,7 +189,7 @@ impl Communicators {
         &self,
         context: &Context<'_>,
         comm: Handle,
-        transport: Transport,
+        transport: TransportChoice,
         haste: Haste,
     ) -> Result<Box<Folding>, Lack> {
         self.retired.reap(false);
@@ -272,12 +272,12 @@ impl Communicators {
         &self,
         context: &Context<'_>,
         comm: Handle,
-        transport: Transport,
+        transport: TransportChoice,
         haste: Haste,
     ) -> Result<Box<Folding>, NoGroup> {
         let group = set_up(context, comm, transport, haste)?;
         let config = Config::or_default(context.config);
-        let programs = transport != Transport::Sockets && group.no_programs.is_none();
+        let programs = transport != TransportChoice::Sockets && group.no_programs.is_none();
         let version = &context.mpi.abi.version;
         let mut folding = Folding::new(group, &config.shared, version, programs);
         if let Some(profile) = self.profile.get() {

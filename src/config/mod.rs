@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     /// How some of these are quantized.
     pub quantize: Option<Quantize>,
     /// The transport of frames.
-    pub transport: Transport,
+    pub transport: TransportChoice,
     /// Frames to all members are sent as one, where all hear multicast.
     pub multicast: bool,
     /// Whether frames bear a code that takes the group's key.
@@ -95,7 +95,7 @@ pub(crate) enum Sum {
 
 /// The transport of a group's frames, `FOLDBACK_TRANSPORT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Transport {
+pub(crate) enum TransportChoice {
     /// The programs, if every host has them, or else ordinary sockets.
     Auto,
     /// The programs, or there is no group.
@@ -151,7 +151,7 @@ impl Default for Config {
                 algorithm: None,
                 sum: Sum::Auto,
                 quantize: None,
-                transport: Transport::Auto,
+                transport: TransportChoice::Auto,
                 multicast: true,
                 auth: true,
                 profile: false,

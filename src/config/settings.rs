@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Config, Given, Policy, Quantize, Report, Sum, Transport, max_bytes};
+use super::{Config, Given, Policy, Quantize, Report, Sum, TransportChoice, max_bytes};
 use crate::bindings::FB_MAX_WINDOW;
 use crate::wire::{Algorithm, LEAST_WINDOW};
 
@@ -95,7 +95,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting { name: "FOLDBACK_TRANSPORT", form: "auto, programs or sockets", reader: AllRanks, default: "`auto`",
         meaning: "carrier of frames. `programs`: BPF programs, or there is no group; `sockets`: ordinary sockets ([second transport](../contributing/protocol.md#the-second-transport)), without any agent or privilege. Then the ranks fold, by default messages of up to one frame; `auto`: programs if every host has them, else sockets between up to 4 hosts",
         parse: Some(|config, text| one_of(&mut config.shared.transport, text,
-            &[("auto", Transport::Auto), ("programs", Transport::Programs), ("sockets", Transport::Sockets)])) },
+            &[("auto", TransportChoice::Auto), ("programs", TransportChoice::Programs), ("sockets", TransportChoice::Sockets)])) },
     Setting { name: "FOLDBACK_MULTICAST", form: "auto or off", reader: AllRanks, default: "`auto`",
         meaning: "`auto`: results and broadcasts go by one frame to an IP multicast address of the group's, between more than two hosts that all hear it; `off`: by one frame to each host",
         parse: Some(|config, text| one_of(&mut config.shared.multicast, text, &[("auto", true), ("off", false)])) },
@@ -300,7 +300,7 @@ mod tests {
         let set = [("FOLDBACK_HOOK", "none"), ("FOLDBACK_TRANSPORT", "programs")];
         let value = |asked: &str| set.iter().find(|(name, _)| *name == asked);
         let config = read(|asked| value(asked).map(|(_, value)| (*value).to_owned())).unwrap();
-        assert_eq!(config.shared.transport, Transport::Programs);
+        assert_eq!(config.shared.transport, TransportChoice::Programs);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::Instant;
 use crate::leaf::Leaf;
 use crate::topology::Place;
 use crate::wire::cells::Memory;
-use crate::wire::{Algorithm, Fabric, Mismatch, Wire};
+use crate::wire::{Algorithm, Mismatch, Transport, Wire};
 use operation::Operation;
 pub use operation::{Job, Outcome, Pattern, Raw};
 pub use script::{Script, Step, Ways};
@@ -51,7 +51,7 @@ unsafe impl<M: Send, F: Send> Send for Engine<M, F> {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u64);
 
-impl<M: Memory, F: Fabric> Engine<M, F> {
+impl<M: Memory, F: Transport> Engine<M, F> {
     /// One in which nothing is under way.
     pub fn new(place: Place, wire: Option<Wire<M, F, Raw>>, leaf: Option<Leaf>) -> Self {
         let (operations, turns, mismatches) = (VecDeque::new(), Turns::default(), Vec::new());

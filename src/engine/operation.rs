@@ -9,7 +9,7 @@ use crate::leaf::fold::fold;
 use crate::leaf::{Leaf, segment};
 use crate::topology::{Image, Place};
 use crate::wire::cells::Memory;
-use crate::wire::{self, Algorithm, Buffers, Fabric, Kind, Mismatch, Part, Transfer, Wire};
+use crate::wire::{self, Algorithm, Buffers, Kind, Mismatch, Part, Transfer, Transport, Wire};
 
 /// The work of a collective, in terms of ranks of the communicator. A gather to a rank is of one chunk.
 pub type Pattern = wire::Pattern<usize, Arc<Image>>;
@@ -182,7 +182,7 @@ impl Operation {
 
     /// Puts everything on the wire, on a host with one rank.
     #[inline]
-    pub fn submit<M: Memory, F: Fabric>(&mut self, place: &Place, wire: &mut Wire<M, F, Raw>) {
+    pub fn submit<M: Memory, F: Transport>(&mut self, place: &Place, wire: &mut Wire<M, F, Raw>) {
         let job = &self.job;
         let transfers = match job.pattern.parts() {
             Some(image) => {
@@ -253,7 +253,7 @@ impl Operation {
     }
 
     /// Does what can be done now, on a host with several ranks. True: something was.
-    pub fn step<M: Memory, F: Fabric>(
+    pub fn step<M: Memory, F: Transport>(
         &mut self,
         place: &Place,
         leaf: &mut Leaf,
@@ -372,7 +372,7 @@ impl Operation {
     ///
     /// # Safety
     /// `block` is the leaf's of this round, and nobody else reads or writes it until the transfers are over.
-    unsafe fn submit_round<M: Memory, F: Fabric>(
+    unsafe fn submit_round<M: Memory, F: Transport>(
         &self,
         place: &Place,
         block: *mut u8,
@@ -411,7 +411,7 @@ impl Operation {
     ///
     /// # Safety
     /// Until the transfers are over, both are valid and nobody else's, but for the reading of `own`.
-    unsafe fn submit_gather<M: Memory, F: Fabric>(
+    unsafe fn submit_gather<M: Memory, F: Transport>(
         &self,
         image: &Image,
         place: &Place,

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use super::{Engine, Job, Outcome, Script, Step, Ticket};
 use crate::wire::cells::Memory;
-use crate::wire::{Algorithm, Fabric};
+use crate::wire::{Algorithm, Transport};
 
 /// Scripts under way, and the collectives behind them, oldest first. The first one is a script.
 #[derive(Default)]
@@ -30,7 +30,7 @@ struct Running {
     over: Outcome,
 }
 
-impl<M: Memory, F: Fabric> Engine<M, F> {
+impl<M: Memory, F: Transport> Engine<M, F> {
     /// Whether scripts are under way, so that a collective has to wait for its turn.
     #[inline]
     pub fn has_scripts(&self) -> bool {

@@ -57,7 +57,7 @@ impl Group {
 
     /// Chunks that came to their end here by the second transport, if this rank leads.
     fn rescued(&self) -> u64 {
-        self.engine.wire().map_or(0, |wire| wire.fabric.rescued())
+        self.engine.wire().map_or(0, |wire| wire.transport.rescued())
     }
 
     /// Whether the second transport has had to bring much of what went through the group since this was asked
@@ -76,7 +76,7 @@ impl Group {
         let counters = match &member.served {
             Some(served) if self.counted => served.client.counters(served.slot).ok(),
             Some(_) => None,
-            None => self.engine.wire().map(|wire| wire.fabric.counters()),
+            None => self.engine.wire().map(|wire| wire.transport.counters()),
         };
         let counters = counters.map(|mut counters| {
             if let Some(wire) = self.engine.wire() {

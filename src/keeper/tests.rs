@@ -9,7 +9,7 @@ use super::*;
 use crate::bindings as b;
 use crate::leaf::arithmetic::{Arithmetic, Element, Operator};
 use crate::wire::cells::Cells;
-use crate::wire::{Algorithm, Buffers, Fabric, Kind, Seal, Secret, Transfer, Wire};
+use crate::wire::{Algorithm, Buffers, Kind, Seal, Secret, Transfer, Transport, Wire};
 
 const WINDOW: u32 = 256;
 const TOKEN: u64 = 0x1234_5678_9abc_def0;
@@ -19,7 +19,7 @@ const MOST: Duration = Duration::from_secs(120);
 /// Frames that no program meets.
 struct Nowhere;
 
-impl Fabric for Nowhere {
+impl Transport for Nowhere {
     fn send(&mut self, _member: u8, _frame: &fb_frame, _payload: &[u8]) {}
 }
 
@@ -155,7 +155,7 @@ fn collectives_outlive_their_programs() {
     for count in [2, 3, 5] {
         let mut members = members(count);
         collectives_go(count, &mut members);
-        assert!(members.wires.iter().all(|wire| wire.fabric.rescued() > 0));
+        assert!(members.wires.iter().all(|wire| wire.transport.rescued() > 0));
     }
 }
 
@@ -165,8 +165,8 @@ fn collectives_go_where_there_are_no_programs() {
         let mut members = members_by(count, Transports::without_programs);
         collectives_go(count, &mut members);
         for wire in &members.wires {
-            assert!(!wire.fabric.has_programs() && wire.fabric.counters().frames_out > 0);
-            assert_eq!(wire.fabric.rescued(), 0, "there is nothing to be rescued from");
+            assert!(!wire.transport.has_programs() && wire.transport.counters().frames_out > 0);
+            assert_eq!(wire.transport.rescued(), 0, "there is nothing to be rescued from");
         }
     }
 }
@@ -177,7 +177,7 @@ fn a_rank_that_waits_receives_for_itself() {
     let mut members = members_by(2, Transports::without_programs);
     let keeper = members.keepers.at(address(0), &[]).unwrap();
     let before = keeper.looks.load(Ordering::Relaxed);
-    members.wires[0].fabric.take_in();
+    members.wires[0].transport.take_in();
     assert_ne!(keeper.looks.load(Ordering::Relaxed), before);
     // With programs the keeper is enough.
     let mut with = Transports::new(Nowhere);
@@ -357,7 +357,7 @@ impl Counted {
     }
 }
 
-impl Fabric for Counted {
+impl Transport for Counted {
     fn send(&mut self, _member: u8, _frame: &fb_frame, _payload: &[u8]) {
         self.add();
     }
@@ -385,17 +385,17 @@ fn frames_take_both_ways_while_the_programs_are_in_doubt() {
         (first.take(), second.take())
     };
     let in_vain = |transports: &mut Transports<Counted, Mapped, Counted>, times| {
-        (0..times).for_each(|_| transports.in_vain());
+        (0..times).for_each(|_| transports.asked_in_vain());
     };
     in_vain(&mut transports, 10);
     assert_eq!(sent(&mut transports), (1, 0), "there is no second way yet");
     transports.add(Arc::clone(&hook));
-    transports.moved();
+    transports.made_progress();
     in_vain(&mut transports, 2);
     assert_eq!(sent(&mut transports), (1, 0), "too early");
     in_vain(&mut transports, 1);
     assert_eq!(sent(&mut transports), (1, 1));
-    transports.moved();
+    transports.made_progress();
     assert_eq!(sent(&mut transports), (1, 0), "it came by itself: somebody was late");
 
     in_vain(&mut transports, 3);
@@ -405,14 +405,14 @@ fn frames_take_both_ways_while_the_programs_are_in_doubt() {
     };
     for seq in 1..=20 {
         word(seq);
-        transports.moved();
+        transports.made_progress();
         assert_eq!(sent(&mut transports), (1, 1), "rescued");
     }
     assert_eq!(transports.rescued(), 20);
     for _ in 1..64 {
-        transports.moved();
+        transports.made_progress();
         assert_eq!(sent(&mut transports), (1, 1));
     }
-    transports.moved();
+    transports.made_progress();
     assert_eq!(sent(&mut transports), (1, 0), "the programs are back");
 }

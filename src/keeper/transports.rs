@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::userspace_hook::{Datagrams, UserspaceHook};
 use crate::bindings::{self as b, fb_frame};
-use crate::wire::Fabric;
+use crate::wire::Transport;
 use crate::wire::cells::Memory;
 
 /// Times that a leader asks in vain, by the programs alone, before it takes both ways: 2, 4 and 8 ms.
@@ -124,7 +124,7 @@ fn rescued(counters: &b::fb_counters) -> u64 {
     counters.deposited + counters.chunks_completed
 }
 
-impl<A: Fabric, M: Memory, D: Datagrams> Fabric for Transports<A, M, D> {
+impl<A: Transport, M: Memory, D: Datagrams> Transport for Transports<A, M, D> {
     #[inline]
     fn send(&mut self, member: u8, frame: &fb_frame, payload: &[u8]) {
         if let Some(first) = &mut self.first {
@@ -145,7 +145,7 @@ impl<A: Fabric, M: Memory, D: Datagrams> Fabric for Transports<A, M, D> {
     }
 
     fn is_queued(&self) -> bool {
-        self.first.as_ref().is_some_and(Fabric::is_queued)
+        self.first.as_ref().is_some_and(Transport::is_queued)
     }
 
     fn came_twice(&self) -> u64 {
@@ -161,7 +161,7 @@ impl<A: Fabric, M: Memory, D: Datagrams> Fabric for Transports<A, M, D> {
         }
     }
 
-    fn in_vain(&mut self) {
+    fn asked_in_vain(&mut self) {
         self.in_vain += 1;
         if self.in_vain >= IN_VAIN && self.second.is_some() {
             if !std::mem::replace(&mut self.use_both, true) {
@@ -177,7 +177,7 @@ impl<A: Fabric, M: Memory, D: Datagrams> Fabric for Transports<A, M, D> {
     }
 
     #[inline]
-    fn moved(&mut self) {
+    fn made_progress(&mut self) {
         self.in_vain = 0;
         if self.use_both {
             self.look();

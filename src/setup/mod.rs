@@ -37,7 +37,7 @@ mod trouble;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::config::{Config, Transport};
+use crate::config::{Config, TransportChoice};
 use crate::group::Group;
 use crate::keeper::Keepers;
 use crate::mpi::Mpi;
@@ -74,8 +74,8 @@ pub struct Context<'a> {
 
 impl Context<'_> {
     /// The transport of a new group's frames.
-    pub fn transport(&self) -> Transport {
-        self.config.as_ref().map_or(Transport::Auto, |config| config.shared.transport)
+    pub fn transport(&self) -> TransportChoice {
+        self.config.as_ref().map_or(TransportChoice::Auto, |config| config.shared.transport)
     }
 }
 
@@ -83,7 +83,7 @@ impl Context<'_> {
 struct Request<'a> {
     context: &'a Context<'a>,
     comm: Handle,
-    transport: Transport,
+    transport: TransportChoice,
     haste: Haste,
 }
 
@@ -116,7 +116,7 @@ impl<'a> Request<'a> {
 pub fn set_up(
     context: &Context<'_>,
     comm: Handle,
-    transport: Transport,
+    transport: TransportChoice,
     haste: Haste,
 ) -> Result<Group, NoGroup> {
     let request = Request { context, comm, transport, haste };

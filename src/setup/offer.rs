@@ -10,7 +10,7 @@ use super::hello::Roster;
 use super::trouble::Trouble;
 use super::{Facilities, Request, hosts, meet};
 use crate::agent::{Client, SocketAddress};
-use crate::config::{Network, Transport};
+use crate::config::{Network, TransportChoice};
 use crate::keeper::{Contact, Keeper};
 
 /// A leader's resources for a group, beside its offer to the others.
@@ -60,7 +60,7 @@ impl HostOffer {
                 offer.elsewhere = keeper.elsewhere();
                 resources.keeper = Some(keeper);
             }
-            Err(error) if transport == Transport::Sockets => {
+            Err(error) if transport == TransportChoice::Sockets => {
                 offer.trouble = Some(Trouble::Group(format!("no socket, or no thread: {error}")));
             }
             // Without one the job is as safe as its programs.
@@ -68,7 +68,7 @@ impl HostOffer {
                 log::warn!("no second transport, so calls wait if an agent ends: {error}");
             }
         }
-        if transport != Transport::Sockets {
+        if transport != TransportChoice::Sockets {
             match agent.interface(request.haste, (address, shared.window)) {
                 Ok((client, interface)) => {
                     offer.chunk_bytes = learnt.chunk_bytes(interface.max_chunk_bytes & !7);
@@ -79,7 +79,7 @@ impl HostOffer {
                 }
                 Err(NoAnswer::Yet(later)) => offer.later = Some(later),
                 Err(NoAnswer::Ever(why))
-                    if transport == Transport::Auto
+                    if transport == TransportChoice::Auto
                         && offer.keeper.is_some()
                         && learnt.may_do_without_programs() =>
                 {

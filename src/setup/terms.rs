@@ -8,7 +8,7 @@ use super::trouble::{NoGroup, Trouble};
 use super::{Request, agent::Later};
 use crate::agent::{SocketAddress, can_share_address};
 use crate::bindings::FB_CHUNK_BYTES;
-use crate::config::{Shared, Transport};
+use crate::config::{Shared, TransportChoice};
 use crate::keeper::Contact;
 use crate::wire::{Identity, Seal, window_for};
 
@@ -66,13 +66,13 @@ impl Terms {
     fn of(
         roster: &Roster,
         offers: &[HostOffer],
-        transport: Transport,
+        transport: TransportChoice,
         shared: &Shared,
     ) -> Result<Self, NoGroup> {
         let leader = roster.of_leader(offers);
         let leaders = || roster.of_leaders(offers);
         let no_programs = no_programs(roster, offers)?;
-        let by_sockets = transport == Transport::Sockets || no_programs.is_some();
+        let by_sockets = transport == TransportChoice::Sockets || no_programs.is_some();
         if !by_sockets && leaders().any(|offer| offer.port != leader.port) {
             return Err(NoGroup::Ports);
         }
@@ -150,20 +150,20 @@ mod tests {
         (0..hosts).flat_map(|host| [of_leader(host), HostOffer::default()]).collect()
     }
 
-    fn terms(offers: &[HostOffer], transport: Transport) -> Result<Terms, NoGroup> {
+    fn terms(offers: &[HostOffer], transport: TransportChoice) -> Result<Terms, NoGroup> {
         let roster = roster((offers.len() / 2) as u8, 3);
         Terms::of(&roster, offers, transport, &Config::default().shared)
     }
 
     fn why(offers: &[HostOffer]) -> Option<NoGroup> {
-        terms(offers, Transport::Auto).err()
+        terms(offers, TransportChoice::Auto).err()
     }
 
     #[test]
     fn a_group_has_the_shortest_chunks_and_what_all_hosts_have() {
         let mut offers = offers(3);
         let of = |offers: &[HostOffer]| {
-            let terms = terms(offers, Transport::Auto).unwrap_or_else(|why| panic!("{why}"));
+            let terms = terms(offers, TransportChoice::Auto).unwrap_or_else(|why| panic!("{why}"));
             assert!(!terms.by_sockets && terms.no_programs.is_none());
             (terms.identity.chunk_bytes, terms.window, terms.identity.multicast, terms.port)
         };
@@ -178,7 +178,7 @@ mod tests {
     fn peers_are_the_keepers_of_other_hosts() {
         let mut offers = offers(3);
         offers[4].keeper = None;
-        let terms = terms(&offers, Transport::Auto).unwrap_or_else(|why| panic!("{why}"));
+        let terms = terms(&offers, TransportChoice::Auto).unwrap_or_else(|why| panic!("{why}"));
         let at = |contact: &Option<Contact>| contact.as_ref().map(|contact| contact.at);
         let first = Some("10.0.0.1:100".parse().unwrap());
         assert_eq!(terms.peers.iter().map(at).collect::<Vec<_>>(), [first, None, None]);
@@ -189,7 +189,7 @@ mod tests {
     fn frames_of_a_group_by_sockets_are_short_and_come_to_the_keeper() {
         let mut offers = offers(2);
         offers[0].port = 8;
-        let terms = terms(&offers, Transport::Sockets).unwrap_or_else(|why| panic!("{why}"));
+        let terms = terms(&offers, TransportChoice::Sockets).unwrap_or_else(|why| panic!("{why}"));
         assert!(terms.by_sockets && terms.no_programs.is_none() && !terms.identity.multicast);
         assert_eq!((terms.identity.chunk_bytes, terms.port), (USUAL, 101));
     }
@@ -210,7 +210,7 @@ mod tests {
         };
         let no_agent =
             NoGroup::Rank { rank: 2, host: 1, trouble: Trouble::Agent("no agent".into()) };
-        let few = terms(&without(4), Transport::Auto).unwrap_or_else(|why| panic!("{why}"));
+        let few = terms(&without(4), TransportChoice::Auto).unwrap_or_else(|why| panic!("{why}"));
         assert!(few.by_sockets);
         assert_eq!(few.no_programs, Some(no_agent.to_string()));
         assert_eq!(why(&without(5)), Some(no_agent.clone()));

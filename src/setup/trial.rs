@@ -105,11 +105,11 @@ impl Proven {
 
 /// Puts a wire to work whose trial has succeeded; with programs, it gets its second way.
 fn go_to_work(wire: &mut GroupWire, keeper: &Arc<Keeper>, peers: Vec<Option<Contact>>) {
-    if wire.fabric.has_programs() {
+    if wire.transport.has_programs() {
         let memory = wire.cells.memory().clone();
-        wire.fabric.add(keeper.add_group(wire.identity(), peers, memory));
+        wire.transport.add(keeper.add_group(wire.identity(), peers, memory));
     }
-    wire.fabric.go_to_work();
+    wire.transport.go_to_work();
 }
 
 /// HELLOs, which are for programs to learn from: again and again, for one may be lost.
@@ -125,7 +125,7 @@ impl Greeting {
     fn again(&mut self, wire: &mut GroupWire) {
         let now = Instant::now();
         let is_due = self.last.is_none_or(|last| now - last >= Self::EVERY);
-        if is_due && wire.fabric.has_programs() {
+        if is_due && wire.transport.has_programs() {
             wire.hello();
             self.last = Some(now);
         }
@@ -174,7 +174,7 @@ fn try_out(
     };
     let mut waiter = Waiter::new(mpi);
     let mut greeting = Greeting::default();
-    while wire.fabric.has_programs() && !wire.heard_all() {
+    while wire.transport.has_programs() && !wire.heard_all() {
         if begin.elapsed() > patience {
             return late(Missing::Hello);
         }

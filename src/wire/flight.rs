@@ -9,7 +9,7 @@ use super::cells::Memory;
 use super::patience::Turn;
 use super::stripe::Stripe;
 use super::{
-    Algorithm, Fabric, Kind, Mismatch, Part, Transfer, Wire, chunks_in_flight, most_frames,
+    Algorithm, Kind, Mismatch, Part, Transfer, Transport, Wire, chunks_in_flight, most_frames,
 };
 use crate::bindings as b;
 
@@ -91,7 +91,7 @@ impl<B> Flights<B> {
     }
 }
 
-impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
+impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
     /// Puts a transfer behind the transfers under way. All members submit the same ones in the same
     /// order. Nothing is sent before [`Wire::poll`].
     pub fn submit(&mut self, transfer: Transfer, buffers: B) {
@@ -136,10 +136,10 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     #[inline]
     pub fn poll(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let started = self.start();
-        self.fabric.take_in();
+        self.transport.take_in();
         let harvested = self.harvest();
         if harvested {
-            self.fabric.moved();
+            self.transport.made_progress();
         }
         let moved = started || harvested;
         if moved || (self.flights.awaited.is_empty() && self.is_started()) {
@@ -148,7 +148,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             // Chunks that come out of order are progress, too.
             let come = self.come();
             if self.patience.has_more(come) {
-                self.fabric.moved();
+                self.transport.made_progress();
             } else {
                 self.ask_for_missing(turn);
             }
@@ -326,7 +326,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
                 (self.identity.seal.sealed(*frame, payload), payload)
             };
             let frames: Vec<_> = frames.iter().map(posted).collect();
-            self.fabric.send_many(other, &frames);
+            self.transport.send_many(other, &frames);
         }
     }
 

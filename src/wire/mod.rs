@@ -1,6 +1,6 @@
 //! The user-space side of the protocol: chunks, windows, waiting, asking again.
 //!
-//! One [`Wire`] is one member of one group. It sends frames through a [`Fabric`] and finds what comes
+//! One [`Wire`] is one member of one group. It sends frames through a [`Transport`] and finds what comes
 //! back in [`cells::Cells`]; everything between is done by the kernel (`bpf/cell.h`). It never blocks:
 //! transfers are queued by [`Wire::submit`], and [`Wire::poll`] does all that can be done now. So the
 //! same code serves blocking and non-blocking calls, and a simulated cluster in one thread.
@@ -48,7 +48,7 @@ use cells::{Cells, Memory};
 pub use seal::{Seal, Secret};
 
 /// Sends frames, which bear their seal. Losing one is no error; the protocol asks again.
-pub trait Fabric {
+pub trait Transport {
     /// Sends `frame` and `payload` towards `member`.
     fn send(&mut self, member: u8, frame: &b::fb_frame, payload: &[u8]);
 
@@ -74,11 +74,11 @@ pub trait Fabric {
     }
 
     /// Something was asked for, and did not come.
-    fn in_vain(&mut self) {}
+    fn asked_in_vain(&mut self) {}
 
     /// Something came that was waited for.
     #[inline]
-    fn moved(&mut self) {}
+    fn made_progress(&mut self) {}
 }
 
 /// Frames with so much payload that can be sent at once: as many as a datagram holds.
@@ -145,7 +145,7 @@ pub struct Wire<M, F, B> {
     /// Cells of this host.
     pub cells: Cells<M>,
     /// Sends frames to the other members.
-    pub fabric: F,
+    pub transport: F,
     identity: Identity,
     /// The group, as the cells' own code needs it.
     group: native::Group,
@@ -173,17 +173,17 @@ pub struct Wire<M, F, B> {
     pub out_of_step: bool,
 }
 
-impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
+impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
     /// A member that has not sent anything yet. Panics if the window is so small that what is in
     /// flight could fill it before anybody reports progress (docs/contributing/protocol.md), or cells do not hold a
     /// chunk.
-    pub fn new(cells: Cells<M>, fabric: F, identity: Identity) -> Self {
+    pub fn new(cells: Cells<M>, transport: F, identity: Identity) -> Self {
         assert!(cells.window() >= SMALLEST_WINDOW, "a window of {} cells", cells.window());
         assert!(identity.chunk_bytes <= cells.memory().most_bytes());
         let group = native::Group::new(&identity, cells.window() as u32);
         Self {
             cells,
-            fabric,
+            transport,
             identity,
             group,
             flights: Flights::default(),
@@ -224,7 +224,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         if self.identity.multicast {
             // Before the others, so that it has mostly come where those have.
             let flags = b::FB_FLAG_DIRECT as u8;
-            self.fabric.send(
+            self.transport.send(
                 self.identity.any_other(),
                 &self.identity.seal.sealed(b::fb_frame { flags, ..hello }, &[]),
                 &[],
@@ -232,7 +232,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         }
         let hello = self.identity.seal.sealed(hello, &[]);
         for member in self.identity.others() {
-            self.fabric.send(member, &hello, &[]);
+            self.transport.send(member, &hello, &[]);
         }
     }
 
@@ -249,7 +249,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
     /// Takes leave of the group: one more sync, by which all members learn that all have released
     /// everything. To be called until it says true; nothing may be submitted after it.
     pub fn farewell(&mut self, now: impl FnOnce() -> Instant) -> bool {
-        self.fabric.take_in();
+        self.transport.take_in();
         let moved = self.harvest_sync();
         if self.open_sync.is_none() {
             match self.parting {
@@ -262,7 +262,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             }
         }
         if moved {
-            self.fabric.moved();
+            self.transport.made_progress();
             self.patience.reset();
         } else if let Some(turn) = self.out_of_patience(now()) {
             self.ask_for_sync(turn);
@@ -319,7 +319,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         if u32::from(frame.flags) == b::FB_FLAG_RING {
             self.add_to_ring(frame, payload);
         } else if frame.target == self.identity.me || u32::from(frame.flags) == b::FB_FLAG_DIRECT {
-            self.fabric.send(
+            self.transport.send(
                 self.identity.any_other(),
                 &self.identity.seal.sealed(frame, payload),
                 payload,
@@ -327,7 +327,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         } else {
             let posted = self.cells.post_contribution(&frame, payload);
             let sealed = self.identity.seal.sealed(frame, posted);
-            self.fabric.send(frame.target, &sealed, posted);
+            self.transport.send(frame.target, &sealed, posted);
         }
     }
 
@@ -338,7 +338,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         let (memory, group) = (self.cells.memory(), &self.group);
         let reply = native::enter(memory, group, &mut counters, &frame, payload, true);
         if reply.mask() != 0 {
-            self.fabric.send(self.identity.any_other(), reply.frame(), reply.payload());
+            self.transport.send(self.identity.any_other(), reply.frame(), reply.payload());
         }
     }
 
@@ -375,15 +375,15 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
 
     /// Whether it is time to ask for what is missing, and whose turn it is.
     fn out_of_patience(&mut self, now: Instant) -> Option<Turn> {
-        let Self { patience, fabric, cells, asked, .. } = self;
+        let Self { patience, transport, cells, asked, .. } = self;
         let frames = || Frames {
             asked_for: *asked,
             came_again: cells.repeated(),
-            came_both_ways: fabric.came_twice(),
+            came_both_ways: transport.came_twice(),
         };
-        let turn = patience.ends(now, frames, || fabric.is_queued());
+        let turn = patience.ends(now, frames, || transport.is_queued());
         if turn == Some(Turn::Others) {
-            fabric.in_vain();
+            transport.asked_in_vain();
         }
         turn
     }
@@ -409,7 +409,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
         self.asked += 1;
         let flags = if self.cells.is_deaf() { flags | b::FB_FLAG_DEAF as u8 } else { flags };
         let frame = b::fb_frame { seq, target, flags, ..self.frame(b::FB_KIND_PULL) };
-        self.fabric.send(member, &self.identity.seal.sealed(frame, &[]), &[]);
+        self.transport.send(member, &self.identity.seal.sealed(frame, &[]), &[]);
     }
 
     /// Asks for what is missing of a fold that this host waits for: its aggregator, or else the members

@@ -15,10 +15,10 @@ use super::cells::Memory;
 use super::flight::{Awaited, Coming, Flights};
 use super::stripe::{Stripe, in_flight};
 use super::transfer::{Kind, Transfer};
-use super::{Buffers, Fabric, Mismatch, Wire, most_frames};
+use super::{Buffers, Mismatch, Transport, Wire, most_frames};
 use crate::bindings as b;
 
-impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
+impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
     /// The stripe that the transfer goes on with.
     pub(super) fn next_stripe(&self, transfer: &Transfer, started: usize, of: usize) -> Stripe {
         let (members, window) = (usize::from(self.identity.members), self.cells.window());
@@ -108,7 +108,7 @@ impl<M: Memory, F: Fabric, B: Buffers> Wire<M, F, B> {
             })
             .collect();
         for frames in frames.chunks(most_frames(self.identity.chunk_bytes)) {
-            self.fabric.send_many(to, frames);
+            self.transport.send_many(to, frames);
         }
     }
 

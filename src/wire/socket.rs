@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use super::Fabric;
+use super::Transport;
 use crate::bindings::{FB_CHUNK_BYTES, fb_frame};
 use crate::sockopt;
 
@@ -212,7 +212,7 @@ fn part(payload: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() }
 }
 
-impl Fabric for Sockets {
+impl Transport for Sockets {
     fn is_queued(&self) -> bool {
         self.peers.iter().flatten().any(|peer| peer.is_queued())
     }

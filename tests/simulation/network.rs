@@ -10,7 +10,7 @@ use foldback::bindings as b;
 use foldback::keeper::transports::Transports;
 use foldback::keeper::userspace_hook::{Datagrams, UserspaceHook};
 use foldback::wire::cells::{Cells, Mapped};
-use foldback::wire::{Buffers, Fabric, Identity, Seal, Secret, Wire, native};
+use foldback::wire::{Buffers, Identity, Seal, Secret, Transport, Wire, native};
 
 use crate::adversary::{Adversary, Fault, Seeded};
 
@@ -351,7 +351,7 @@ impl Datagrams for SecondPort {
     }
 }
 
-impl Fabric for Port {
+impl Transport for Port {
     fn send(&mut self, member: u8, frame: &b::fb_frame, payload: &[u8]) {
         assert_ne!(member, self.me);
         // The shim sends from its own cells, which the network may touch meanwhile.
