@@ -222,7 +222,7 @@ fn transfers(
     let mut all = Vec::new();
     while from < c.bytes || all.is_empty() {
         let send = message[from..c.bytes.min(from.saturating_add(step))].to_vec();
-        let transfer = Transfer::part(kind, send.len(), from / chunk);
+        let transfer = Transfer::part_of_message(kind, send.len(), from / chunk);
         let transfer = transfer.of(c.bytes as u64);
         from += send.len();
         let recv = vec![0xee; send.len()];

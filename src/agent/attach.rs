@@ -6,7 +6,7 @@ use nix::errno::Errno;
 
 use crate::agent::clsact;
 use crate::agent::error::{Context, Error, ErrorKind, Result};
-use crate::agent::hook::{Facts, Hook, Plan, Tc, decide};
+use crate::agent::hook::{AttachPlan, Facts, Hook, Tc, decide};
 use crate::agent::interface::Interface;
 use crate::agent::options::Options;
 use crate::agent::owner::Owner;
@@ -107,7 +107,7 @@ fn attach_tcx(interface: &Interface, programs: &Programs) -> Result<(Link, Link)
 /// Tries the XDP hooks of the plan in turn; without any, TC ingress alone remains.
 fn attach_xdp(
     interface: &Interface,
-    plan: &Plan,
+    plan: &AttachPlan,
     programs: &mut Programs,
 ) -> Result<(Hook, Option<Link>)> {
     let mut failure = None;

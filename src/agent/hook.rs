@@ -62,7 +62,7 @@ pub struct Facts {
 
 /// The programs that an agent attaches to an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct AttachPlan {
     /// How TC programs are attached.
     pub tc: Tc,
     /// XDP hooks to try in this order, one of which must work; empty: none.
@@ -70,7 +70,7 @@ pub struct Plan {
 }
 
 /// Decides what to attach to an interface.
-pub fn decide(choice: HookChoice, force_clsact: bool, facts: &Facts) -> Result<Plan> {
+pub fn decide(choice: HookChoice, force_clsact: bool, facts: &Facts) -> Result<AttachPlan> {
     let refuse =
         |why: &str| Err(Error::new(ErrorKind::Hook, format!("{}: {why}", facts.interface)));
     if !facts.ethernet {
@@ -83,14 +83,14 @@ pub fn decide(choice: HookChoice, force_clsact: bool, facts: &Facts) -> Result<P
         );
     }
     match choice {
-        HookChoice::Tc => Ok(Plan { tc, xdp: Vec::new() }),
+        HookChoice::Tc => Ok(AttachPlan { tc, xdp: Vec::new() }),
         HookChoice::Xdp if !facts.xdp_load_bytes => {
             refuse("XDP needs Linux 5.18 (bpf_xdp_load_bytes); use FOLDBACK_HOOK=tc")
         }
         HookChoice::Xdp if facts.foreign_xdp => {
             refuse("another XDP program is attached and is left alone; use FOLDBACK_HOOK=tc")
         }
-        HookChoice::Xdp => Ok(Plan { tc, xdp: vec![Hook::XdpNative, Hook::XdpGeneric] }),
+        HookChoice::Xdp => Ok(AttachPlan { tc, xdp: vec![Hook::XdpNative, Hook::XdpGeneric] }),
     }
 }
 

@@ -206,7 +206,7 @@ impl Operation {
                     let (send, recv) = (job.send.wrapping_add(at), job.recv.wrapping_add(at));
                     // SAFETY: the job's pointers; a part of what they span.
                     let buffers = unsafe { Raw::new(send, recv) };
-                    wire.submit(self.part(place, at, bytes), buffers);
+                    wire.submit(self.transfer_of(place, at, bytes), buffers);
                     (at, transfers) = (at + bytes, transfers + 1);
                 }
                 transfers
@@ -384,16 +384,18 @@ impl Operation {
             // SAFETY: the block has room for the image, with this member's part.
             return unsafe { self.submit_gather(image, place, wire, own, block) };
         }
-        let transfer = self.part(place, self.at, self.round);
+        let transfer = self.transfer_of(place, self.at, self.round);
         // SAFETY: as demanded of this function; the round is no longer than a block.
         wire.submit(transfer, unsafe { Raw::new(block, block) });
         1
     }
 
     /// So many bytes of the message, from byte `at`, a multiple of a chunk.
-    fn part(&self, place: &Place, at: usize, bytes: usize) -> Transfer {
+    fn transfer_of(&self, place: &Place, at: usize, bytes: usize) -> Transfer {
         let first = at / usize::from(place.chunk_bytes);
-        Transfer::part(self.kind(place), bytes, first).of(self.message).by(self.algorithm)
+        Transfer::part_of_message(self.kind(place), bytes, first)
+            .of(self.message)
+            .by(self.algorithm)
     }
 
     /// The pattern in terms of members, if a gather is of one chunk.

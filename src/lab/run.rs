@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 
 use super::launch::one_session::{self, LD_PRELOAD};
-use super::launch::{Job, Mpi, linked};
+use super::launch::{Mpi, MpiJob, linked};
 use super::processes::{self, Identity, MARK};
 use super::registry::{self, Lab};
 use super::settings::Settings;
@@ -109,7 +109,7 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
     command.extend(options.to_args());
     command.push("--".into());
     command.extend(request.command.iter().cloned());
-    let job = Job {
+    let job = MpiJob {
         lab,
         hosts,
         ranks_per_host: request.ranks_per_host,

@@ -278,9 +278,9 @@ impl Mpi {
     }
 
     /// The bits that all ranks of `comm` have in their words; `None` if the MPI failed. Collective.
-    pub fn bits_of_all(&self, comm: Handle, mine: u64) -> Option<u64> {
+    pub fn bits_of_all(&self, comm: Handle, own: u64) -> Option<u64> {
         let mut all: u64 = 0;
-        let (from, to) = ((&raw const mine).cast(), (&raw mut all).cast());
+        let (from, to) = ((&raw const own).cast(), (&raw mut all).cast());
         // Not bytes, which take Open MPI 4 twice as long.
         let (word, band) = (self.abi.word, self.abi.band);
         // SAFETY: a live communicator, and a word at either end.
@@ -315,15 +315,15 @@ impl Mpi {
         unsafe { (self.pmpi.allgather)(from, count, byte, to, count, byte, comm) }
     }
 
-    /// Starts gathering `mine` of every rank of `comm`, all of one length, at all.
-    pub fn start_gather(&self, comm: Handle, mine: Vec<u8>) -> Gather<'_> {
-        let all = vec![0; mine.len() * self.size(comm)];
-        let mut gather = Gather { mpi: self, comm, mine, all, request: 0, stage: Stage::Gathering };
-        let (bytes, byte) = (gather.mine.len() as c_int, self.abi.byte);
+    /// Starts gathering `own` of every rank of `comm`, all of one length, at all.
+    pub fn start_gather(&self, comm: Handle, own: Vec<u8>) -> Gather<'_> {
+        let all = vec![0; own.len() * self.size(comm)];
+        let mut gather = Gather { mpi: self, comm, own, all, request: 0, stage: Stage::Gathering };
+        let (bytes, byte) = (gather.own.len() as c_int, self.abi.byte);
         // SAFETY: both buffers are owned by the result and do not move (heap) until the request is
         // over, which `Gather` sees to.
         let code = unsafe {
-            let (from, to) = (gather.mine.as_ptr().cast(), gather.all.as_mut_ptr().cast());
+            let (from, to) = (gather.own.as_ptr().cast(), gather.all.as_mut_ptr().cast());
             let request = &raw mut gather.request;
             (self.pmpi.igather)(from, bytes, byte, to, bytes, byte, 0, comm, request)
         };
@@ -489,7 +489,7 @@ impl Mpi {
 pub struct Gather<'a> {
     mpi: &'a Mpi,
     comm: Handle,
-    mine: Vec<u8>,
+    own: Vec<u8>,
     all: Vec<u8>,
     request: u64,
     stage: Stage,
@@ -544,7 +544,7 @@ impl Gather<'_> {
         }
         assert!(self.stage == Stage::Over, "the gather is still under way");
         let all = std::mem::take(&mut self.all);
-        Some(all.chunks(self.mine.len().max(1)).map(<[u8]>::to_vec).collect())
+        Some(all.chunks(self.own.len().max(1)).map(<[u8]>::to_vec).collect())
     }
 }
 
@@ -552,7 +552,7 @@ impl Drop for Gather<'_> {
     fn drop(&mut self) {
         if !self.stage.ended() {
             // The MPI may still write there.
-            std::mem::forget(std::mem::take(&mut self.mine));
+            std::mem::forget(std::mem::take(&mut self.own));
             std::mem::forget(std::mem::take(&mut self.all));
         }
     }

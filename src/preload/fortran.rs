@@ -11,7 +11,9 @@ use std::sync::OnceLock;
 use super::hints::{MPI_Comm_dup_with_info, MPI_Comm_set_info};
 use super::lifecycle::started;
 use super::symbol;
-use super::waits::{busy, nudge, start as start_persistent, wait_by_tests};
+use super::waits::{
+    process_with_requests, progress_once, start as start_persistent, wait_by_tests,
+};
 use crate::dispatch::free_persistent;
 use crate::guard;
 use crate::mpi::abi::Family;
@@ -260,7 +262,7 @@ static TEST_SOME: Both<TestSome> =
 /// # Safety
 /// *Arguments* of the [program](crate::mpi): as many requests.
 unsafe fn await_all(binding: Binding, count: c_int, requests: Integer) {
-    if busy().is_some()
+    if process_with_requests().is_some()
         && let Some((process, fortran)) = Fortran::of(binding)
     {
         wait_by_tests(|| {
@@ -290,7 +292,7 @@ bindings!(waitall, (count: Integer, requests: IntegerOut, _statuses: Status, _ie
 bindings!(waitany, (
     count: Integer, requests: IntegerOut, index: IntegerOut, status: Status, ierror: IntegerOut
 ), |binding, count, requests, index, status, ierror| {
-    let (Some(_), Some(test)) = (busy().and(Fortran::of(binding)), TEST_ANY.get(binding)) else {
+    let (Some(_), Some(test)) = (process_with_requests().and(Fortran::of(binding)), TEST_ANY.get(binding)) else {
         return false;
     };
     wait_by_tests(|| {
@@ -305,7 +307,7 @@ bindings!(waitsome, (
     count: Integer, requests: IntegerOut, done: IntegerOut, indices: IntegerOut, statuses: Status,
     ierror: IntegerOut
 ), |binding, count, requests, done: IntegerOut, indices, statuses, ierror| {
-    let (Some(_), Some(test)) = (busy().and(Fortran::of(binding)), TEST_SOME.get(binding)) else {
+    let (Some(_), Some(test)) = (process_with_requests().and(Fortran::of(binding)), TEST_SOME.get(binding)) else {
         return false;
     };
     wait_by_tests(|| {
@@ -321,7 +323,7 @@ macro_rules! tests {
         bindings!($name, ($($arg: $type),*), |binding, $($arg: $type),*| {
             $(let _ = $arg;)*
             if Fortran::of(binding).is_some() {
-                nudge();
+                progress_once();
             }
             false
         });

@@ -11,7 +11,7 @@ use std::process::abort;
 use std::sync::OnceLock;
 
 use super::real;
-use super::waits::nudge;
+use super::waits::progress_once;
 use crate::mpi::abi::Abi;
 use crate::mpi::pmpi::{Handle, Optional};
 use crate::process;
@@ -161,7 +161,7 @@ pub unsafe extern "C-unwind" fn MPI_Request_get_status_any(
     // SAFETY: the type that the standard gives it.
     static REAL: Optional<ReportAny> = unsafe { Optional::new(c"PMPI_Request_get_status_any") };
 
-    nudge();
+    progress_once();
     if let Some(real) = REAL.get() {
         // SAFETY: passed on unchanged.
         return unsafe { real(count, requests, index, flag, status) };
@@ -192,7 +192,7 @@ pub unsafe extern "C-unwind" fn MPI_Request_get_status_all(
     // SAFETY: the type that the standard gives it.
     static REAL: Optional<ReportAll> = unsafe { Optional::new(c"PMPI_Request_get_status_all") };
 
-    nudge();
+    progress_once();
     if let Some(real) = REAL.get() {
         // SAFETY: passed on unchanged.
         return unsafe { real(count, requests, flag, statuses) };
@@ -225,7 +225,7 @@ pub unsafe extern "C-unwind" fn MPI_Request_get_status_some(
     // SAFETY: the type that the standard gives it.
     static REAL: Optional<ReportSome> = unsafe { Optional::new(c"PMPI_Request_get_status_some") };
 
-    nudge();
+    progress_once();
     if let Some(real) = REAL.get() {
         // SAFETY: passed on unchanged.
         return unsafe { real(count, requests, done, indices, statuses) };

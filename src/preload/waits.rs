@@ -14,14 +14,14 @@ use crate::process::{self, Process};
 
 /// The process, if folded collectives are under way in this process.
 #[inline]
-pub fn busy() -> Option<&'static Process> {
+pub fn process_with_requests() -> Option<&'static Process> {
     process::get().filter(|process| process.requests.any())
 }
 
 /// Lets what is under way go on, once.
 #[inline]
-pub fn nudge() {
-    if let Some(process) = busy() {
+pub fn progress_once() {
+    if let Some(process) = process_with_requests() {
         progress(process);
     }
 }
@@ -38,11 +38,12 @@ fn progress(process: &Process) -> (usize, bool) {
 /// Calls `test` until it says that the wait is over, or until nothing folded is under way any more:
 /// then the real wait does as well.
 pub fn wait_by_tests(mut test: impl FnMut() -> Option<c_int>) -> Option<c_int> {
-    busy()?;
-    let mut waiter = guard::shielded_or_abort(|| busy().and_then(Process::waiter))?;
+    process_with_requests()?;
+    let mut waiter =
+        guard::shielded_or_abort(|| process_with_requests().and_then(Process::waiter))?;
     // Tests let the real MPI progress, which costs; folded collectives come and go faster.
     let mut turns = 0u32;
-    while let Some(process) = busy() {
+    while let Some(process) = process_with_requests() {
         let (ended, moved) = progress(process);
         if (ended > 0 || turns.is_multiple_of(8))
             && let Some(code) = test()
@@ -164,7 +165,7 @@ macro_rules! test {
         /// What MPI demands of the [program](crate::mpi).
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> c_int {
-            nudge();
+            progress_once();
             // SAFETY: passed on unchanged.
             unsafe { (real().$real)($($arg),*) }
         }

@@ -32,7 +32,7 @@ struct Taken {
     by: String,
 }
 
-fn taken(functions: impl Iterator<Item = String>) -> Vec<Taken> {
+fn find_taken(functions: impl Iterator<Item = String>) -> Vec<Taken> {
     let look = |function: String| {
         let by = pmpi::before_us(&CString::new(function.as_str()).ok()?)?;
         Some(Taken { function, by })
@@ -50,10 +50,10 @@ pub(super) struct Before {
 
 impl Before {
     /// All that this rank finds.
-    pub(super) fn here() -> Self {
+    pub(super) fn find() -> Self {
         let blocking = COLLECTIVES.iter().map(|one| format!("MPI_{}", one.name()));
         let completing = COMPLETING.iter().map(|name| (*name).to_owned());
-        Self { collectives: taken(blocking), completing: taken(completing) }
+        Self { collectives: find_taken(blocking), completing: find_taken(completing) }
     }
 
     /// Whether the program's own waits complete folded requests.
@@ -73,7 +73,7 @@ impl Before {
     }
 
     /// Says to the log what this is about.
-    pub(super) fn tell(&self) {
+    pub(super) fn warn(&self) {
         self.lines().iter().for_each(|line| log::warn!("{line}"));
     }
 
@@ -124,6 +124,6 @@ mod tests {
 
     #[test]
     fn nobody_is_before_a_test() {
-        assert_eq!(Before::here(), Before::default());
+        assert_eq!(Before::find(), Before::default());
     }
 }

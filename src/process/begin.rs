@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Process;
-use super::meet::Here;
+use super::meet::RankFacts;
 use crate::config::{Config, settings};
 use crate::logging;
 use crate::mpi::pmpi::Handle;
@@ -31,7 +31,7 @@ impl Process {
             return self.leave(rank, &why, true);
         }
         if rank == 0 {
-            self.before().tell();
+            self.before().warn();
             if let Err(why) = &self.config {
                 self.leave(rank, &NoGroup::Settings(format!("rank 0: {why}")), true);
             }
@@ -47,11 +47,11 @@ impl Process {
 
     /// Has all ranks tell each other now what they are, not when they meet. Collective.
     fn meet_at_once(&self, world: Handle) -> Result<(), NoGroup> {
-        let answers = roll_call(&self.mpi, world, &self.config, self.here(), self.patience());
+        let answers = roll_call(&self.mpi, world, &self.config, self.rank_facts(), self.patience());
         if !matches!(answers, Err(NoGroup::Untold(_))) {
             self.communicators.set_all_are_here();
         }
-        self.communicators.set_alike(Here::agree(&answers?)?);
+        self.communicators.set_alike(RankFacts::agree(&answers?)?);
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use crate::setup::{NoGroup, compare, roll_call};
 
 /// Facts that a rank tells the others of itself, beside its settings.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Here {
+pub(super) struct RankFacts {
     before: Before,
     /// One thread alone calls MPI.
     ordered: bool,
@@ -25,7 +25,7 @@ pub(super) struct Here {
     can_ask: bool,
 }
 
-impl Here {
+impl RankFacts {
     /// Facts that all ranks have in common, if the same collectives come to foldback on all.
     ///
     /// # Errors
@@ -46,9 +46,9 @@ impl Here {
 }
 
 impl Process {
-    pub(super) fn here(&self) -> Here {
+    pub(super) fn rank_facts(&self) -> RankFacts {
         let (before, ordered) = (self.before().clone(), self.mpi.is_of_one_thread());
-        Here { before, ordered, can_ask: self.mpi.begin_asking() }
+        RankFacts { before, ordered, can_ask: self.mpi.begin_asking() }
     }
 
     /// Facts that the ranks of a communicator have in common, if they are known to be alike.
@@ -79,10 +79,10 @@ impl Process {
         }
         let asked = communicator.quantization().asked.take();
         let wish = Wish::of_hint(asked.as_deref());
-        let here = self.here();
+        let facts = self.rank_facts();
         let mut met = None;
         let agree = |offer| {
-            let about = (here.before.functions(), here.ordered, here.can_ask);
+            let about = (facts.before.functions(), facts.ordered, facts.can_ask);
             let words = [offer, wish.word()];
             let all = compare(&self.mpi, comm, &self.config, about, words, patience);
             let all = met.insert(all).as_ref().ok()?;
@@ -96,8 +96,8 @@ impl Process {
                 self.communicators.set_all_are_here();
             }
             let alike = match all.alike {
-                true => self.as_all(&here),
-                false => self.tell_more(comm, here, patience),
+                true => self.as_all(&facts),
+                false => self.tell_more(comm, facts, patience),
             };
             Ok((alike?, all))
         });
@@ -121,9 +121,9 @@ impl Process {
     }
 
     /// All are as this rank is.
-    fn as_all(&self, here: &Here) -> Result<Alike, NoGroup> {
+    fn as_all(&self, facts: &RankFacts) -> Result<Alike, NoGroup> {
         match &self.config {
-            Ok(_) => Here::agree(std::slice::from_ref(here)),
+            Ok(_) => RankFacts::agree(std::slice::from_ref(facts)),
             Err(why) => Err(NoGroup::Settings(format!("rank 0: {why}"))),
         }
     }
@@ -132,16 +132,16 @@ impl Process {
     fn tell_more(
         &self,
         comm: Handle,
-        here: Here,
+        facts: RankFacts,
         patience: Option<Duration>,
     ) -> Result<Alike, NoGroup> {
-        let all = roll_call(&self.mpi, comm, &self.config, here, patience)?;
+        let all = roll_call(&self.mpi, comm, &self.config, facts, patience)?;
         let first = all.iter().position(|one| one.before != Before::default());
         let is_told = self.mpi.rank(self.mpi.abi.comm_world) == 0;
         if !is_told && first == Some(self.mpi.rank(comm)) {
-            self.before().tell();
+            self.before().warn();
         }
-        Here::agree(&all)
+        RankFacts::agree(&all)
     }
 }
 

@@ -95,7 +95,7 @@ impl Process {
 
     /// The libraries before foldback in this process.
     fn before(&self) -> &Before {
-        self.before.get_or_init(Before::here)
+        self.before.get_or_init(Before::find)
     }
 
     /// Whether MPI has started, and not everything is passed through.

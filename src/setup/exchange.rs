@@ -39,14 +39,14 @@ pub enum Failure {
 pub fn exchange<T: Serialize + DeserializeOwned>(
     mpi: &Mpi,
     comm: Handle,
-    mine: &T,
+    own: &T,
     patience: Option<Duration>,
     meanwhile: &mut dyn FnMut(),
 ) -> Result<Vec<T>, Failure> {
     // What cannot be said is said by an absurd length, so that the others do not wait.
-    let words = serde_json::to_vec(mine).unwrap_or_else(|_| vec![0; LONGEST_MESSAGE + 1]);
+    let words = serde_json::to_vec(own).unwrap_or_else(|_| vec![0; LONGEST_MESSAGE + 1]);
     let first = gather(mpi, comm, first_message(&words), patience, meanwhile)?;
-    match hear(&first)? {
+    match read_first_messages(&first)? {
         Heard::All(said) => said.into_iter().map(parse).collect(),
         Heard::Cut { longest } => {
             let mut whole = words;
@@ -64,11 +64,11 @@ pub fn exchange<T: Serialize + DeserializeOwned>(
 pub fn words<const N: usize>(
     mpi: &Mpi,
     comm: Handle,
-    mine: [u64; N],
+    own: [u64; N],
     patience: Option<Duration>,
 ) -> Result<Vec<[u64; N]>, Failure> {
-    let mine: Vec<u8> = mine.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let all = gather(mpi, comm, mine, patience, &mut || ())?;
+    let own: Vec<u8> = own.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let all = gather(mpi, comm, own, patience, &mut || ())?;
     let read = |bytes: Vec<u8>| {
         let (words, _) = bytes.as_chunks();
         std::array::from_fn(|at| words.get(at).copied().map_or(0, u64::from_ne_bytes))
@@ -93,7 +93,7 @@ fn first_message(words: &[u8]) -> Vec<u8> {
     message
 }
 
-fn hear(messages: &[Vec<u8>]) -> Result<Heard<'_>, Failure> {
+fn read_first_messages(messages: &[Vec<u8>]) -> Result<Heard<'_>, Failure> {
     let mut said = Vec::with_capacity(messages.len());
     let mut longest = 0;
     for message in messages {
@@ -115,12 +115,12 @@ fn parse<T: DeserializeOwned>(words: &[u8]) -> Result<T, Failure> {
 fn gather(
     mpi: &Mpi,
     comm: Handle,
-    mine: Vec<u8>,
+    own: Vec<u8>,
     patience: Option<Duration>,
     meanwhile: &mut dyn FnMut(),
 ) -> Result<Vec<Vec<u8>>, Failure> {
     let begin = Instant::now();
-    let mut gather = mpi.start_gather(comm, mine);
+    let mut gather = mpi.start_gather(comm, own);
     while !gather.is_over() {
         if patience.is_some_and(|patience| begin.elapsed() > patience) {
             return Err(Failure::Silence);
@@ -145,21 +145,27 @@ mod tests {
         let longest = vec![b'7'; FIRST - LENGTH];
         let messages = [first_message(b"{}"), first_message(&longest)];
         assert!(messages.iter().all(|message| message.len() == FIRST));
-        assert_eq!(hear(&messages), Ok(Heard::All(vec![b"{}".as_slice(), &longest])));
+        assert_eq!(
+            read_first_messages(&messages),
+            Ok(Heard::All(vec![b"{}".as_slice(), &longest]))
+        );
     }
 
     #[test]
     fn one_long_rank_has_all_ranks_send_a_second() {
         let messages = [first_message(b"{}"), first_message(&[b'7'; FIRST])];
-        assert_eq!(hear(&messages), Ok(Heard::Cut { longest: FIRST }));
+        assert_eq!(read_first_messages(&messages), Ok(Heard::Cut { longest: FIRST }));
     }
 
     #[test]
     fn what_is_not_ours_is_told_by_its_length() {
         let mut older = br#"{"release":"0.1.0"}"#.to_vec();
         older.resize(FIRST, b' ');
-        assert_eq!(hear(&[first_message(b"{}"), older]), Err(Failure::Gibberish));
-        assert_eq!(hear(&[first_message(&vec![0; LONGEST_MESSAGE + 1])]), Err(Failure::Gibberish));
-        assert_eq!(hear(&[vec![0]]), Err(Failure::Gibberish));
+        assert_eq!(read_first_messages(&[first_message(b"{}"), older]), Err(Failure::Gibberish));
+        assert_eq!(
+            read_first_messages(&[first_message(&vec![0; LONGEST_MESSAGE + 1])]),
+            Err(Failure::Gibberish)
+        );
+        assert_eq!(read_first_messages(&[vec![0]]), Err(Failure::Gibberish));
     }
 }

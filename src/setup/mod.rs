@@ -101,10 +101,10 @@ impl<'a> Request<'a> {
     /// to a communicator at one time.
     fn tell<T: Serialize + DeserializeOwned>(
         &self,
-        mine: &T,
+        own: &T,
         meanwhile: &mut dyn FnMut(),
     ) -> Result<Vec<T>, NoGroup> {
-        let said = exchange(self.context.mpi, self.comm, mine, None, meanwhile);
+        let said = exchange(self.context.mpi, self.comm, own, None, meanwhile);
         said.map_err(NoGroup::Untold)
     }
 }

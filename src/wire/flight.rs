@@ -52,7 +52,7 @@ pub(super) struct Awaited {
     pub(super) chunk: usize,
     /// By shards: its place among the flight's.
     pub(super) stripe: usize,
-    pub(super) what: Coming,
+    pub(super) coming: Coming,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -146,8 +146,8 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
             self.patience.reset();
         } else if let Some(turn) = self.out_of_patience(now()) {
             // Chunks that come out of order are progress, too.
-            let come = self.come();
-            if self.patience.has_more(come) {
+            let ready = self.count_ready();
+            if self.patience.has_more(ready) {
                 self.transport.made_progress();
             } else {
                 self.ask_for_missing(turn);
@@ -298,7 +298,7 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
                 flight: number,
                 chunk,
                 stripe: 0,
-                what: Coming::Chunk,
+                coming: Coming::Chunk,
             });
         }
         // Chunks that are not waited for are released. The cell keeps what a peer may ask for. It
@@ -338,31 +338,31 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
         let mut flights = std::mem::take(&mut self.flights);
         let mut moved = false;
         while let Some(&awaited) = flights.awaited.front() {
-            let Awaited { seq, flight: number, chunk, what, .. } = awaited;
+            let Awaited { seq, flight: number, chunk, coming, .. } = awaited;
             if !self.cells.is_ready(seq) {
                 break;
             }
             let flight = flights.get(number).expect("it is waited for");
             let transfer = flight.transfer;
-            if !self.is_sound(seq, what) {
+            if !self.is_sound(seq, coming) {
                 // It is as if it had been lost.
                 self.cells.discard(seq);
                 self.unsound += 1;
                 break;
             }
-            let mismatch = self.mismatch(seq, flight, what);
+            let mismatch = self.mismatch(seq, flight, coming);
             flight.mismatch = flight.mismatch.or(mismatch);
             if mismatch == Some(Mismatch::OutOfStep) {
                 self.out_of_step = true;
                 break;
             }
-            if let Coming::Piece(source) = what {
+            if let Coming::Piece(source) = coming {
                 self.take_piece(&mut flights, awaited, source);
             } else {
                 let range = self.range(&transfer, chunk);
                 let length = transfer.kind.parts().map_or(range.len(), |p| usize::from(p.extent));
                 let (data, cleared) = self.cells.result(seq, length);
-                if what == Coming::Chunk && mismatch.is_none() {
+                if coming == Coming::Chunk && mismatch.is_none() {
                     flight.buffers.write(range.start, data);
                 }
                 if transfer.kind.is_to_all() {
@@ -382,8 +382,8 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
     /// Whether the payload that came is as a member sent it. The programs have made sure of all but the payload of
     /// broadcasts and pieces.
     #[inline]
-    fn is_sound(&self, seq: u64, what: Coming) -> bool {
-        let source = match what {
+    fn is_sound(&self, seq: u64, coming: Coming) -> bool {
+        let source = match coming {
             // Its payload is not taken.
             Coming::Word => return true,
             Coming::Chunk => None,
@@ -396,8 +396,8 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
 
     /// Whether what came is of another message than ours.
     #[inline]
-    fn mismatch(&self, seq: u64, flight: &Flight<B>, what: Coming) -> Option<Mismatch> {
-        let kind = match (what, flight.transfer.kind) {
+    fn mismatch(&self, seq: u64, flight: &Flight<B>, coming: Coming) -> Option<Mismatch> {
+        let kind = match (coming, flight.transfer.kind) {
             (Coming::Piece(_), _) => b::FB_KIND_PIECE,
             (Coming::Word, _) | (_, Kind::Broadcast(_)) => b::FB_KIND_BROADCAST,
             _ if flight.by_shards => b::FB_KIND_BROADCAST,
@@ -413,7 +413,7 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
     }
 
     /// The number of awaited chunks that have come, in whatever order.
-    fn come(&self) -> usize {
+    fn count_ready(&self) -> usize {
         let awaited = self.flights.awaited.iter();
         awaited.filter(|awaited| self.cells.is_ready(awaited.seq)).count()
     }
@@ -425,15 +425,15 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
         let mut flights = std::mem::take(&mut self.flights);
         for at in 0..flights.awaited.len() {
             let awaited = flights.awaited[at];
-            let Awaited { seq, flight, chunk, what, .. } = awaited;
+            let Awaited { seq, flight, chunk, coming, .. } = awaited;
             let flight = flights.get(flight).expect("it is waited for");
             if self.cells.is_ready(seq) {
                 // A chunk that came before its turn may tell why the rest does not come.
-                let mismatch = self.mismatch(seq, flight, what);
+                let mismatch = self.mismatch(seq, flight, coming);
                 self.out_of_step |= mismatch == Some(Mismatch::OutOfStep);
                 continue;
             }
-            match what {
+            match coming {
                 // The sender of a piece waits for the result of it.
                 Coming::Piece(_) => continue,
                 _ if flight.by_shards && turn == Turn::Aggregator => continue,

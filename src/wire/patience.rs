@@ -44,7 +44,7 @@ pub(super) struct Patience {
     /// The side whose turn it is to ask then.
     turn: Turn,
     /// The number of awaited chunks that had come at the last look.
-    come: usize,
+    ready: usize,
 }
 
 impl Default for Patience {
@@ -56,7 +56,7 @@ impl Default for Patience {
             judged: Frames::default(),
             ask_at: None,
             turn: Turn::Aggregator,
-            come: 0,
+            ready: 0,
         }
     }
 }
@@ -76,15 +76,15 @@ impl Patience {
         self.patience = self.base_patience;
         self.ask_at = None;
         self.turn = Turn::Aggregator;
-        self.come = 0;
+        self.ready = 0;
     }
 
     /// Begins anew if more of the awaited chunks have come than at the last look, in whatever order.
-    pub(super) fn has_more(&mut self, come: usize) -> bool {
-        let has_more = come > self.come;
+    pub(super) fn has_more(&mut self, ready: usize) -> bool {
+        let has_more = ready > self.ready;
         if has_more {
             self.reset();
-            self.come = come;
+            self.ready = ready;
         }
         has_more
     }

@@ -59,8 +59,8 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
         }
         let own = stripe.shard(me);
         let mut awaited = Vec::with_capacity(stripe.numbers() as usize);
-        let mut note = |seq, chunk, what| {
-            awaited.push(Awaited { seq, flight: number, chunk, stripe: index, what });
+        let mut note = |seq, chunk, coming| {
+            awaited.push(Awaited { seq, flight: number, chunk, stripe: index, coming });
         };
         let is_root = stripe.root == Some(me);
         if !own.is_empty() && !is_root {
@@ -77,8 +77,8 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
         let all = stripe.first..stripe.first + stripe.chunks;
         for chunk in all.filter(|chunk| !own.contains(chunk)) {
             // To the root it says that the member that broadcasts it has got it.
-            let what = if is_root { Coming::Word } else { Coming::Chunk };
-            note(stripe.broadcast(chunk), chunk, what);
+            let coming = if is_root { Coming::Word } else { Coming::Chunk };
+            note(stripe.broadcast(chunk), chunk, coming);
         }
         if stripe.root.is_none() && flight.buffers.in_place() {
             flight.stash.push(flight.buffers.read(self.bytes(transfer, own)).to_vec());

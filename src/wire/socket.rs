@@ -137,7 +137,7 @@ impl Peer {
         if payload.len() <= SHORT {
             return self.send_short(frame, payload);
         }
-        let _ = Self::send(&self.single, &[part_of_frame(frame), part(payload)], None);
+        let _ = Self::send(&self.single, &[iovec_of_frame(frame), iovec_of_payload(payload)], None);
     }
 
     /// Sends frames, all with as much payload but for the last, which may have less.
@@ -149,7 +149,7 @@ impl Peer {
         let segment = size_of::<fb_frame>() + first.len();
         let mut parts = Vec::with_capacity(2 * frames.len());
         for (frame, payload) in frames {
-            parts.extend([part_of_frame(frame), part(payload)]);
+            parts.extend([iovec_of_frame(frame), iovec_of_payload(payload)]);
         }
         let sent =
             self.segmenting().and_then(|socket| Self::send(socket, &parts, Some(segment as u16)));
@@ -201,14 +201,14 @@ fn maybe_again(send: impl Fn() -> isize) -> io::Result<()> {
     result
 }
 
-fn part_of_frame(frame: &fb_frame) -> libc::iovec {
+fn iovec_of_frame(frame: &fb_frame) -> libc::iovec {
     libc::iovec {
         iov_base: std::ptr::from_ref(frame).cast_mut().cast(),
         iov_len: size_of::<fb_frame>(),
     }
 }
 
-fn part(payload: &[u8]) -> libc::iovec {
+fn iovec_of_payload(payload: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() }
 }
 

@@ -33,12 +33,12 @@ pub struct Transfer {
 impl Transfer {
     /// A transfer of `bytes`.
     pub fn new(kind: Kind, bytes: usize) -> Self {
-        Self::part(kind, bytes, 0)
+        Self::part_of_message(kind, bytes, 0)
     }
 
     /// A part of a message, from its chunk `first`. Parts of whole chunks, one after the other, put
     /// on the wire what the message in one piece would: members may divide it as they like.
-    pub fn part(kind: Kind, bytes: usize, first: usize) -> Self {
+    pub fn part_of_message(kind: Kind, bytes: usize, first: usize) -> Self {
         Self { kind, algorithm: Algorithm::Star, bytes, first, message: bytes as u64 }
     }
 

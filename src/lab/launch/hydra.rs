@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::launcher::Launcher;
-use super::{Job, Launch, Mpi, wrapper};
+use super::{Launch, Mpi, MpiJob, wrapper};
 use crate::lab::registry::Lab;
 
 /// MPICH before 4.2 hangs in `MPI_Finalize` on UCX over TCP, in one of four short jobs, depending on
@@ -57,7 +57,7 @@ pub fn write_remedy(dir: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-pub fn launch(mpi: Mpi, job: &Job<'_>, launcher: &Launcher) -> Launch {
+pub fn launch(mpi: Mpi, job: &MpiJob<'_>, launcher: &Launcher) -> Launch {
     let hosts: Vec<String> = (0..job.hosts).map(Lab::host).collect();
     let mut command: Vec<OsString> = vec![launcher.path.clone().into()];
     command.extend(["-launcher", "ssh", "-launcher-exec"].map(OsString::from));

@@ -43,7 +43,7 @@ pub enum Mpi {
 }
 
 /// A program to launch, and its hosts.
-pub(crate) struct Job<'a> {
+pub(crate) struct MpiJob<'a> {
     pub lab: &'a Lab,
     /// The first so many hosts of the lab.
     pub hosts: usize,
@@ -76,7 +76,7 @@ impl Mpi {
     }
 
     /// How to start a job.
-    pub(crate) fn launch(self, job: &Job<'_>) -> Result<Launch> {
+    pub(crate) fn launch(self, job: &MpiJob<'_>) -> Result<Launch> {
         let launcher = launcher::find(self)?;
         let mut launch = match self {
             Self::OpenMpi4 | Self::OpenMpi5 => openmpi::launch(self, job, &launcher)?,

@@ -7,7 +7,7 @@ use std::fs;
 use anyhow::{Context, Result};
 
 use super::launcher::Launcher;
-use super::{Job, Launch, Mpi, wrapper};
+use super::{Launch, Mpi, MpiJob, wrapper};
 use crate::lab::registry::Lab;
 
 /// Names that the launchers of two releases have in common. ORTE starts the ranks of Open MPI 4;
@@ -63,7 +63,7 @@ const OPEN_MPI_5: Release = Release {
     tmp: "prte_tmpdir_base",
 };
 
-pub fn launch(mpi: Mpi, job: &Job<'_>, launcher: &Launcher) -> Result<Launch> {
+pub fn launch(mpi: Mpi, job: &MpiJob<'_>, launcher: &Launcher) -> Result<Launch> {
     let release = if mpi == Mpi::OpenMpi4 { OPEN_MPI_4 } else { OPEN_MPI_5 };
     let mut hosts = String::new();
     for index in 0..job.hosts {
