@@ -50,7 +50,7 @@ impl<'a> Waiter<'a> {
 
     /// To be called whenever there was nothing to do.
     #[inline]
-    pub fn turn(&mut self) {
+    pub fn wait_a_turn(&mut self) {
         self.turns = self.turns.wrapping_add(1);
         if self.turns <= self.spins {
             std::hint::spin_loop();
@@ -61,7 +61,7 @@ impl<'a> Waiter<'a> {
 
     /// To be called whenever something moved, but not all that is waited for.
     #[inline]
-    pub fn moved(&mut self) {
+    pub fn made_progress(&mut self) {
         self.moved = None;
         self.turns = self.turns.min(self.spins);
     }

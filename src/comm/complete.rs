@@ -38,9 +38,9 @@ pub unsafe fn complete(
             out_of_step(context.mpi);
         }
         if moved {
-            waiter.moved();
+            waiter.made_progress();
         }
-        waiter.turn();
+        waiter.wait_a_turn();
     }
 }
 
@@ -50,12 +50,12 @@ fn wait_for_turn(context: &Context<'_>, group: &mut Group) {
     let mut waiter = Waiter::new(context.mpi);
     while group.engine.has_scripts() {
         if group.engine.poll(|| waiter.now()) {
-            waiter.moved();
+            waiter.made_progress();
         }
         if group.engine.is_out_of_step() {
             out_of_step(context.mpi);
         }
-        waiter.turn();
+        waiter.wait_a_turn();
     }
 }
 

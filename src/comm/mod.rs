@@ -86,11 +86,11 @@ impl Folding {
     #[inline]
     fn is_lost_by(&mut self, fold: impl FnOnce(&mut Group, &mut [u64; 1])) -> bool {
         self.calls += 1;
-        self.calls >= self.look_every && self.look(fold)
+        self.calls >= self.look_every && self.fold_lost(fold)
     }
 
     #[cold]
-    fn look(&mut self, fold: impl FnOnce(&mut Group, &mut [u64; 1])) -> bool {
+    fn fold_lost(&mut self, fold: impl FnOnce(&mut Group, &mut [u64; 1])) -> bool {
         self.calls = 0;
         let mut lost = [u64::from(self.group.has_lost_programs())];
         fold(&mut self.group, &mut lost);
@@ -172,7 +172,7 @@ pub struct Communicator {
     /// Eligible calls so far, until it has a group.
     calls: AtomicU32,
     /// So many there must be, though it was due before: programs were being loaded.
-    due: AtomicU32,
+    due_after: AtomicU32,
     /// It was looked after: when its ranks met or, if all ranks have met before, at its first call that blocks.
     is_met: AtomicBool,
     /// Its ranks have met, and are alike.
@@ -199,7 +199,7 @@ impl Communicator {
             family: None,
             declined: declined.map_or_else(OnceLock::new, OnceLock::from),
             calls: AtomicU32::new(0),
-            due: AtomicU32::new(0),
+            due_after: AtomicU32::new(0),
             is_met: AtomicBool::new(false),
             alike: OnceLock::new(),
             again: None,
@@ -235,7 +235,7 @@ impl Communicator {
     /// # Errors
     /// Why it is left to MPI, for good.
     #[inline]
-    pub fn accepted(&self) -> Result<(), Reason> {
+    pub fn unless_declined(&self) -> Result<(), Reason> {
         self.declined.get().map_or(Ok(()), |reason| Err(*reason))
     }
 
@@ -314,7 +314,9 @@ impl Communicator {
             let when = match again {
                 Some((_, after)) if calls < after => return Err(Reason::NotYet),
                 Some(_) => When::Again,
-                None if calls >= setup_calls.max(self.due.load(Ordering::Relaxed)) => When::Due,
+                None if calls >= setup_calls.max(self.due_after.load(Ordering::Relaxed)) => {
+                    When::Due
+                }
                 None if self.meets() => When::First,
                 None => return Err(Reason::NotYet),
             };
@@ -323,7 +325,7 @@ impl Communicator {
                 (Err(_), When::First, _) => return Err(Reason::NotYet),
                 (Err(lack @ (Lack::Soon | Lack::Yet)), When::Due, _) => {
                     let more = if lack == Lack::Soon { AGAIN_SOON } else { calls };
-                    self.due.store(calls.saturating_add(more), Ordering::Relaxed);
+                    self.due_after.store(calls.saturating_add(more), Ordering::Relaxed);
                     return Err(Reason::NotYet);
                 }
                 (Err(lack), _, Some((again, after))) => {

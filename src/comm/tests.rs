@@ -40,7 +40,7 @@ fn who_had_a_group_tries_again_ever_more_seldom() {
     let communicator = Communicator::new((0, 2), None, None).renewed(Err(Lack::Now));
     let again = [10_000, 30_000, 70_000, 150_000].map(|call| (call, When::Again));
     assert_eq!(tries(&communicator, 150_000), again);
-    assert!(communicator.accepted().is_ok());
+    assert!(communicator.unless_declined().is_ok());
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_choice_of_quantization_goes_along_with_a_new_group() {
 fn who_never_had_one_tries_at_the_first_call_and_once_more() {
     let communicator = Communicator::new((0, 2), None, None);
     assert_eq!(tries(&communicator, 4), [(1, When::First), (4, When::Due)]);
-    assert_eq!(communicator.accepted(), Err(Reason::NoGroup));
+    assert_eq!(communicator.unless_declined(), Err(Reason::NoGroup));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn who_is_told_to_come_later_comes_after_as_many_calls_again() {
     }
     let due = [4, 8, 16, 32].map(|call| (call, When::Due));
     assert_eq!(tries, [&[(1, When::First)], due.as_slice()].concat());
-    assert_eq!(communicator.accepted(), Err(Reason::NoGroup));
+    assert_eq!(communicator.unless_declined(), Err(Reason::NoGroup));
 }
 
 #[test]

@@ -36,7 +36,10 @@ pub(super) fn expected(process: &'static Process, call: &Call) -> Option<Box<Aft
     }
     let comm = process.mpi.abi.handle(call.comm);
     let communicator = process.communicator(comm)?;
-    if communicator.is_met() || communicator.accepted().is_err() || communicator.alike().is_some() {
+    if communicator.is_met()
+        || communicator.unless_declined().is_err()
+        || communicator.alike().is_some()
+    {
         return None;
     }
     Some(Box::new(After::Meet(Meeting { process, comm, communicator })))

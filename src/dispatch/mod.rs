@@ -153,7 +153,7 @@ unsafe fn attempt(
     }
     let comm = process.mpi.abi.handle(call.comm);
     let communicator = process.communicator(comm).ok_or(Reason::NoGroup)?;
-    communicator.accepted()?;
+    communicator.unless_declined()?;
     let place = (communicator.rank, communicator.size);
     // SAFETY: arguments and buffers of the program's.
     unsafe {

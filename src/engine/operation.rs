@@ -232,7 +232,7 @@ impl Operation {
             // SAFETY: the block of this round, and as much of what the job's pointer spans.
             unsafe { copy(block, self.job.recv.wrapping_add(self.at), self.received()) };
         }
-        leaf.done(self.message);
+        leaf.publish_result(self.message);
         self.next_round();
     }
 
@@ -262,7 +262,7 @@ impl Operation {
         match self.stage {
             Stage::Begin => {
                 self.round = (self.job.bytes - self.at).min(most_of_round(place));
-                leaf.begin();
+                leaf.begin_round();
                 self.stage = Stage::Block;
                 true
             }
@@ -282,14 +282,18 @@ impl Operation {
                 // SAFETY: the job's pointers; a part of what they span.
                 let given = !self.job.pattern.brings(place.rank)
                     || unsafe {
-                        leaf.give(self.job.send.wrapping_add(self.at), self.round, self.message)
+                        leaf.give_contribution(
+                            self.job.send.wrapping_add(self.at),
+                            self.round,
+                            self.message,
+                        )
                     };
                 if !given {
                     return false;
                 }
                 self.stage = Stage::Get;
                 if !self.job.pattern.gets(place.rank) {
-                    leaf.end();
+                    leaf.leave_result();
                     self.next_round();
                 }
                 true
@@ -304,7 +308,7 @@ impl Operation {
                     self.stage = Stage::Collect { block, local: local + 1 };
                     return true;
                 }
-                leaf.folded();
+                leaf.free_slots();
                 // SAFETY: the block of this round, which stays the leader's until the transfers are over.
                 let transfers = unsafe { self.submit_round(place, block, wire) };
                 self.stage = Stage::Wire { block, transfers };
@@ -313,10 +317,10 @@ impl Operation {
             Stage::Get => {
                 let recv = self.job.recv.wrapping_add(self.at);
                 // SAFETY: the job's pointers; a part of what they span.
-                let came = unsafe { leaf.get(recv, self.received(), self.message) };
+                let came = unsafe { leaf.get_result(recv, self.received(), self.message) };
                 let Some(came) = came else { return false };
                 self.compare(place, came);
-                leaf.end();
+                leaf.leave_result();
                 self.next_round();
                 true
             }
@@ -342,7 +346,7 @@ impl Operation {
         if !self.job.pattern.brings(rank) {
             return true;
         }
-        let Some(message) = leaf.arrived(local) else { return false };
+        let Some(message) = leaf.arrived_message(local) else { return false };
         self.compare(place, message);
         match self.mismatch {
             None => {}

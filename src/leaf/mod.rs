@@ -36,7 +36,7 @@ impl Leaf {
     }
 
     /// Starts the next round. All local ranks do so for the same round of the same collective.
-    pub fn begin(&mut self) {
+    pub fn begin_round(&mut self) {
         self.round += 1;
     }
 
@@ -44,7 +44,12 @@ impl Leaf {
     ///
     /// # Safety
     /// `send` points to `bytes` readable bytes.
-    pub unsafe fn give(&mut self, send: *const u8, bytes: usize, message: u64) -> bool {
+    pub unsafe fn give_contribution(
+        &mut self,
+        send: *const u8,
+        bytes: usize,
+        message: u64,
+    ) -> bool {
         assert!(bytes <= segment::BLOCK);
         if self.segment.get(Counter::Folded) < self.slot_used {
             return false;
@@ -64,7 +69,7 @@ impl Leaf {
     ///
     /// # Safety
     /// `recv` points to `bytes` writable bytes.
-    pub unsafe fn get(&self, recv: *mut u8, bytes: usize, message: u64) -> Option<u64> {
+    pub unsafe fn get_result(&self, recv: *mut u8, bytes: usize, message: u64) -> Option<u64> {
         assert!(bytes <= segment::BLOCK);
         if self.segment.get(Counter::Done) < self.round {
             return None;
@@ -77,8 +82,8 @@ impl Leaf {
         Some(came)
     }
 
-    /// A rank that is not the leader has ended its part of the round.
-    pub fn end(&self) {
+    /// A rank that is not the leader has read the result, or needs none: its part of the round ends.
+    pub fn leave_result(&self) {
         self.segment.set(Counter::Read(self.me), self.round);
     }
 
@@ -89,27 +94,27 @@ impl Leaf {
     }
 
     /// To the leader: of what message the contribution of `rank` is, if that has come.
-    pub fn arrived(&self, rank: usize) -> Option<u64> {
+    pub fn arrived_message(&self, rank: usize) -> Option<u64> {
         let arrived = Counter::Arrived(rank);
         (self.segment.get(arrived) >= self.round)
             .then(|| self.segment.get_message(arrived, self.round))
     }
 
     /// The leader reads `bytes` bytes of `rank`'s contribution, which has arrived; until
-    /// [`Leaf::folded`].
+    /// [`Leaf::free_slots`].
     pub fn slot(&self, rank: usize, bytes: usize) -> &[u8] {
         assert!(bytes <= segment::BLOCK);
-        // SAFETY: the slot has a block's bytes, and its rank leaves it alone until `folded`.
+        // SAFETY: the slot has a block's bytes, and its rank leaves it alone until `free_slots`.
         unsafe { std::slice::from_raw_parts(self.segment.slot(rank), bytes) }
     }
 
     /// The leader has read all contributions of the round.
-    pub fn folded(&self) {
+    pub fn free_slots(&self) {
         self.segment.set(Counter::Folded, self.round);
     }
 
     /// The leader ends the round: the result, if there is one, is there, and is of a message.
-    pub fn done(&self, message: u64) {
+    pub fn publish_result(&self, message: u64) {
         self.segment.set_message(Counter::Done, self.round, message);
         self.segment.set(Counter::Done, self.round);
     }

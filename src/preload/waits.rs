@@ -52,9 +52,9 @@ pub fn wait_by_tests(mut test: impl FnMut() -> Option<c_int>) -> Option<c_int> {
         }
         turns = turns.wrapping_add(1);
         if moved {
-            waiter.moved();
+            waiter.made_progress();
         }
-        waiter.turn();
+        waiter.wait_a_turn();
     }
     None
 }

@@ -52,7 +52,9 @@ impl Process {
         }
         let text = self.mpi.info(info, KEY);
         let known = self.communicator(self.mpi.abi.handle(comm));
-        let Some(communicator) = known.filter(|known| known.accepted().is_ok()) else { return };
+        let Some(communicator) = known.filter(|known| known.unless_declined().is_ok()) else {
+            return;
+        };
         if self.alike(&communicator).is_none() {
             // Ranks without foldback would not answer. The others agree when they meet.
             if text.is_some() {
@@ -69,13 +71,13 @@ impl Process {
         let known =
             self.is_running().then(|| self.communicator(self.mpi.abi.handle(comm))).flatten();
         // On those that are MPI's there is nothing to quantize, and nobody to agree with.
-        let Some(communicator) = known.filter(|known| known.accepted().is_ok()) else {
+        let Some(communicator) = known.filter(|known| known.unless_declined().is_ok()) else {
             return false;
         };
         if self.alike(&communicator).is_none() {
             self.meet_within(self.mpi.abi.handle(comm), &communicator, None);
         }
-        if communicator.accepted().is_err() {
+        if communicator.unless_declined().is_err() {
             return false;
         }
         self.tell(comm, self.agree(comm, &communicator, &how.map_or(Wish::Usual, Wish::of)))

@@ -146,7 +146,7 @@ fn listen(mpi: &Mpi, wire: &mut GroupWire) -> bool {
             return false;
         }
         greeting.again(wire);
-        waiter.turn();
+        waiter.wait_a_turn();
     }
     true
 }
@@ -179,7 +179,7 @@ fn try_out(
             return late(Missing::Hello);
         }
         greeting.again(wire);
-        waiter.turn();
+        waiter.wait_a_turn();
     }
     // One chunk for each aggregator.
     let identity = wire.identity().clone();
@@ -196,7 +196,7 @@ fn try_out(
             return late(Missing::Fold);
         }
         greeting.again(wire);
-        waiter.turn();
+        waiter.wait_a_turn();
     }
     let want = (0..identity.members).fold(0, |all, member| all | member);
     if marks.iter().any(|byte| *byte != want) {
@@ -212,7 +212,7 @@ fn try_out(
             if begin.elapsed() > patience {
                 return late(Missing::Fold);
             }
-            waiter.turn();
+            waiter.wait_a_turn();
         }
         round_trip = round_trip.min(started.elapsed());
     }
