@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
 use super::hints::{MPI_Comm_dup_with_info, MPI_Comm_set_info};
-use super::lifecycle::started;
+use super::lifecycle::after_init;
 use super::symbol;
 use super::waits::{
     process_with_requests, progress_once, start as start_persistent, wait_by_tests,
@@ -422,7 +422,7 @@ bindings!(comm_dup_with_info, (
     true
 });
 
-bindings!(init, (_ierror: IntegerOut), |_, _: IntegerOut| false, started);
+bindings!(init, (_ierror: IntegerOut), |_, _: IntegerOut| false, after_init);
 
 bindings!(init_thread, (_required: Integer, _provided: IntegerOut, _ierror: IntegerOut),
-    |_, _: Integer, _: IntegerOut, _: IntegerOut| false, started);
+    |_, _: Integer, _: IntegerOut, _: IntegerOut| false, after_init);

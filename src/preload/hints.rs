@@ -9,9 +9,9 @@ use crate::mpi::pmpi::Handle;
 use crate::process;
 
 /// The real MPI has given `comm` the hints in `info`.
-fn hinted(comm: Handle, info: Handle) {
+fn take_hints(comm: Handle, info: Handle) {
     if let Some(process) = process::get() {
-        guard::shielded_or_abort(|| process.hinted(comm, info));
+        guard::shielded_or_abort(|| process.take_hints(comm, info));
     }
 }
 
@@ -24,7 +24,7 @@ pub unsafe extern "C-unwind" fn MPI_Comm_set_info(comm: Handle, info: Handle) ->
     // SAFETY: passed on unchanged.
     let code = unsafe { (real().comm_set_info)(comm, info) };
     if code == 0 {
-        hinted(comm, info);
+        take_hints(comm, info);
     }
     code
 }
@@ -47,7 +47,7 @@ pub unsafe extern "C-unwind" fn MPI_Comm_dup_with_info(
             unsafe { process.mpi.abi.handle_at(new) }
         };
         if let Some(new) = process::get().map(made) {
-            hinted(new, info);
+            take_hints(new, info);
         }
     }
     code

@@ -15,7 +15,7 @@ use crate::process;
 pub unsafe extern "C-unwind" fn MPI_Init(argc: *mut c_int, argv: *mut *mut *mut c_char) -> c_int {
     // SAFETY: passed on unchanged.
     let code = unsafe { (real().init)(argc, argv) };
-    started();
+    after_init();
     code
 }
 
@@ -32,15 +32,15 @@ pub unsafe extern "C-unwind" fn MPI_Init_thread(
 ) -> c_int {
     // SAFETY: passed on unchanged.
     let code = unsafe { (real().init_thread)(argc, argv, required, provided) };
-    started();
+    after_init();
     code
 }
 
 /// The real MPI has been asked to start.
-pub fn started() {
+pub fn after_init() {
     if let Some(process) = process::get()
         && process.mpi.is_initialized()
     {
-        guard::shielded_or_abort(|| process.started());
+        guard::shielded_or_abort(|| process.after_init());
     }
 }

@@ -11,7 +11,7 @@ use crate::setup::{NoGroup, note_user, roll_call};
 
 impl Process {
     /// The real MPI has just been initialised. Collective.
-    pub fn started(&self) {
+    pub fn after_init(&self) {
         // A function of Fortran may have called that of C.
         if self.is_started.swap(true, Ordering::Relaxed) {
             return;
@@ -86,7 +86,7 @@ impl Process {
 
     /// Has the job reported when MPI ends.
     fn report_at_end(&self) {
-        if self.mpi.watch(self.mpi.abi.comm_self, super::ended).is_none() {
+        if self.mpi.watch(self.mpi.abi.comm_self, super::communicator_freed).is_none() {
             log::warn!("the end of the job will go unnoticed: no attribute on MPI_COMM_SELF");
         }
     }

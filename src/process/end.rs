@@ -20,7 +20,7 @@ extern "C" fn close_agent() {
 
 impl Process {
     /// The real MPI is about to be finalised: reports, and leaves nothing behind. Collective.
-    pub fn finishing(&self) {
+    pub fn before_finalize(&self) {
         let report = RankReport {
             calls: self.calls.lines(),
             routes: self.routes(),

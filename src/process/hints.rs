@@ -46,7 +46,7 @@ impl<'a> Wish<'a> {
 
 impl Process {
     /// MPI has given `comm` these hints. Collective, as giving them is.
-    pub fn hinted(&self, comm: Handle, info: Handle) {
+    pub fn take_hints(&self, comm: Handle, info: Handle) {
         if !self.is_running() {
             return;
         }

@@ -51,11 +51,11 @@ pub fn get() -> Option<&'static Process> {
 }
 
 /// MPI frees a communicator, or ends.
-fn ended(comm: Handle) {
+fn communicator_freed(comm: Handle) {
     let Some(process) = get() else { return };
     let comm = process.mpi.abi.handle(comm);
     if comm == process.mpi.abi.comm_self {
-        process.finishing();
+        process.before_finalize();
     } else {
         process.communicators.forget(comm);
     }
@@ -114,7 +114,7 @@ impl Process {
     /// The communicator of a handle; `None`: it cannot be followed.
     #[inline]
     pub fn communicator(&self, comm: Handle) -> Option<Arc<Communicator>> {
-        self.communicators.find(&self.mpi, comm, ended)
+        self.communicators.find(&self.mpi, comm, communicator_freed)
     }
 
     /// Whether COMM_WORLD has a group that works.
