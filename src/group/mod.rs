@@ -1,5 +1,7 @@
 //! A group: foldback's state of one communicator, in one rank.
 
+#[cfg(test)]
+pub(crate) mod pair;
 pub mod report;
 #[cfg(test)]
 mod tests;

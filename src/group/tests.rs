@@ -1,58 +1,17 @@
-//! Groups of two hosts in one process, on loopback addresses. Programs are there by name only: nobody takes in the
-//! frames that are sent to them.
+//! What groups know of themselves, by a [pair] of hosts in one process.
 #![allow(unsafe_code)]
 
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::pair::pair;
 use super::*;
-use crate::bindings::FB_CHUNK_BYTES;
 use crate::engine::{Job, Pattern};
-use crate::keeper::{Contact, Keepers};
 use crate::leaf::arithmetic::{Arithmetic, Element, Operator};
 use crate::topology::{Layout, Place};
-use crate::wire::cells::Cells;
-use crate::wire::socket::SocketPool;
-use crate::wire::{Identity, Seal};
 
-const HOSTS: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 0, 7, 1), Ipv4Addr::new(127, 0, 7, 2)];
-/// Nobody has it.
-const PORT: u16 = 1;
 /// For hangs alone.
 const MOST: Duration = Duration::from_secs(120);
-
-/// The two sides of a group, with programs that do nothing, or without any.
-fn groups(token: u64, has_programs: bool) -> [Group; 2] {
-    let keepers = Keepers::default();
-    let keepers = HOSTS.map(|address| keepers.at(address, &[]).unwrap());
-    [0, 1].map(|me: usize| {
-        let chunk_bytes = FB_CHUNK_BYTES as u16;
-        let seal = Seal::new(None);
-        let identity =
-            Identity { token, seal, members: 2, me: me as u8, chunk_bytes, multicast: false };
-        let peers = [0, 1].map(|member: usize| {
-            let at = SocketAddrV4::new(HOSTS[member], keepers[member].port());
-            (member != me).then(|| Contact { at, elsewhere: vec![] })
-        });
-        let memory = Mapped::own(256, chunk_bytes).unwrap();
-        let hook = keepers[me].add_group(&identity, peers.to_vec(), memory.clone());
-        let transports = match has_programs {
-            false => Transports::without_programs(hook),
-            true => {
-                let mut transports =
-                    Transports::new(SocketPool::default().sockets(&HOSTS, me, PORT).unwrap());
-                transports.add(hook);
-                transports
-            }
-        };
-        let wire = Wire::new(Cells::new(memory), transports, identity);
-        let place = Place::new(Layout::new(["one", "two"]), me, chunk_bytes, false).unwrap();
-        let (interface, host) = ("lo".into(), format!("host {me}"));
-        let member = Member { served: None, interface, host };
-        Group::new(Engine::new(place, Some(wire), None), Some(member), true)
-    })
-}
 
 /// Sums a word of both hosts, so many times.
 fn fold(groups: &mut [Group; 2], times: usize) {
@@ -85,7 +44,7 @@ fn fold(groups: &mut [Group; 2], times: usize) {
 
 #[test]
 fn a_group_whose_chunks_come_by_the_second_transport_has_lost_its_programs() {
-    let mut groups = groups(1, true);
+    let mut groups = pair(true);
     let look = |groups: &mut [Group; 2]| groups.each_mut().map(Group::has_lost_programs);
     assert_eq!(look(&mut groups), [false; 2], "before any chunk");
     fold(&mut groups, 4 * WORTH_A_NEW_GROUP as usize);
@@ -98,7 +57,7 @@ fn a_group_whose_chunks_come_by_the_second_transport_has_lost_its_programs() {
 
 #[test]
 fn a_group_without_programs_has_none_to_lose_and_reports_its_own_counters() {
-    let mut groups = groups(2, false);
+    let mut groups = pair(false);
     fold(&mut groups, 4 * WORTH_A_NEW_GROUP as usize);
     assert_eq!(groups.each_mut().map(Group::has_lost_programs), [false; 2]);
     for (me, group) in groups.iter().enumerate() {
