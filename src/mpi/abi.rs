@@ -137,7 +137,8 @@ impl Abi {
         }
     }
 
-    fn standard(version: String) -> Self {
+    /// The standard ABI, of an MPI with this name and version.
+    pub(super) fn standard(version: String) -> Self {
         let ops = OPS.iter().map(|op| (usize::from(op.2), op.0));
         Self {
             family: Family::Standard,

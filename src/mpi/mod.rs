@@ -17,6 +17,8 @@ pub mod lifetime;
 pub mod pmpi;
 mod progress;
 pub mod reduce;
+#[cfg(test)]
+pub(crate) mod stand_in;
 pub mod types;
 
 use std::cell::RefCell;
@@ -79,7 +81,12 @@ impl Mpi {
     pub fn load() -> Result<Self, String> {
         let pmpi = Pmpi::load()?;
         let abi = Abi::detect(&pmpi)?;
-        Ok(Self {
+        Ok(Self::of(pmpi, abi))
+    }
+
+    /// The MPI of these functions, whose handles are as `abi` says.
+    fn of(pmpi: Pmpi, abi: Abi) -> Self {
+        Self {
             pmpi,
             abi,
             is_asked: AtomicBool::new(false),
@@ -89,7 +96,7 @@ impl Mpi {
             accepted: reduce::Accepted::default(),
             keyval: OnceLock::new(),
             never: progress::Never::default(),
-        })
+        }
     }
 
     /// How elements of one of the program's own datatypes lie in memory; `None`: it is none, or one that is

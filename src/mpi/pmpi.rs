@@ -37,6 +37,17 @@ macro_rules! pmpi {
                     }
                 },)* })
             }
+
+            /// Functions of which each panics with its name.
+            #[cfg(test)]
+            pub(super) fn absent() -> Self {
+                Self { $($field: {
+                    extern "C-unwind" fn absent($(_: $arg),*) -> c_int {
+                        panic!("{:?} is not there", $symbol)
+                    }
+                    absent
+                },)* }
+            }
         }
     };
 }

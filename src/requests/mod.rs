@@ -12,6 +12,8 @@
 
 pub mod persistent;
 mod tags;
+#[cfg(test)]
+mod tests;
 pub mod work;
 
 use std::collections::HashSet;
