@@ -7,6 +7,8 @@ mod meeting;
 mod nonblocking;
 mod persistent;
 mod stopwatch;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;

@@ -6,6 +6,8 @@ mod end;
 mod hints;
 mod meet;
 mod profile;
+#[cfg(test)]
+pub(crate) mod stand_in;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -74,22 +76,27 @@ impl Process {
             return None;
         }
         match Mpi::load() {
-            Ok(mpi) => Some(Self {
-                mpi,
-                config,
-                calls: Calls::default(),
-                requests: Requests::default(),
-                communicators: Communicators::default(),
-                facilities: Facilities::default(),
-                is_started: AtomicBool::new(false),
-                is_left: AtomicBool::new(false),
-                before: OnceLock::new(),
-                is_running: AtomicBool::new(false),
-            }),
+            Ok(mpi) => Some(Self::new(mpi, config)),
             Err(reason) => {
                 log::warn!("everything is passed through: {reason}");
                 None
             }
+        }
+    }
+
+    /// Foldback before MPI has started.
+    fn new(mpi: Mpi, config: Result<Config, String>) -> Self {
+        Self {
+            mpi,
+            config,
+            calls: Calls::default(),
+            requests: Requests::default(),
+            communicators: Communicators::default(),
+            facilities: Facilities::default(),
+            is_started: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
+            before: OnceLock::new(),
+            is_running: AtomicBool::new(false),
         }
     }
 

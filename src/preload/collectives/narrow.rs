@@ -152,3 +152,6 @@ macro_rules! narrow {
         }
     };
 }
+
+#[cfg(test)]
+mod tests;
