@@ -42,6 +42,9 @@ mod plan;
 mod preload;
 mod process;
 pub mod progress;
+#[cfg(test)]
+#[path = "../tests/common/random.rs"]
+mod random;
 mod requests;
 mod script;
 mod setup;

@@ -15,13 +15,9 @@ use crate::choice::{ClassId, Way};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::mpi::pmpi::Handle;
+use crate::random::Rng;
 use crate::topology::{Image, Layout, Place};
 use crate::wire::Algorithm;
-
-#[path = "../../tests/common/random.rs"]
-mod random;
-
-use random::Rng;
 
 fn tries(communicator: &Communicator, calls: u32) -> Vec<(u32, When)> {
     let mut tries = Vec::new();

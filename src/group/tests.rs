@@ -1,4 +1,4 @@
-//! What groups know of themselves, by a [pair] of hosts in one process.
+//! A group's knowledge of its programs and its host, by a [pair] of hosts in one process.
 #![allow(unsafe_code)]
 
 use std::thread;

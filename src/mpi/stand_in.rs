@@ -44,7 +44,7 @@ struct Meeting {
     /// Meetings that are over.
     over: usize,
     brought: Vec<(usize, Vec<u8>)>,
-    /// What was brought to the last one, by rank.
+    /// The bytes of the last one, by rank.
     all: Vec<Vec<u8>>,
 }
 

@@ -17,12 +17,8 @@ use crate::group::pair::pair;
 use crate::leaf::arithmetic::{Arithmetic, Element, Operator};
 use crate::mpi::stand_in;
 use crate::plan::Case;
+use crate::random::Rng;
 use crate::wire::{Algorithm, Mismatch};
-
-#[path = "../../tests/common/random.rs"]
-mod random;
-
-use random::Rng;
 
 /// For hangs alone.
 const MOST: Duration = Duration::from_secs(120);
