@@ -327,6 +327,9 @@ fn a_persistent_request_keeps_its_tag_until_it_is_freed() {
     let persistent = rank.requests.persistent.get(request).expect("it is known");
     let tag = persistent.open(request).tag;
     for round in 0..10 {
+        // A request of the program's that is complete first has another tag.
+        let beside = rank.begin(0, &[5]);
+        assert!(beside.tag != tag);
         let Work::Planned(fit) = &persistent.work else { panic!("folded") };
         let plan = plan(persistent.case(), fit.clone());
         // SAFETY: a request, and a word that stays.
@@ -343,14 +346,11 @@ fn a_persistent_request_keeps_its_tag_until_it_is_freed() {
         let (slot, open) = (Arc::clone(&persistent.group), persistent.open(request));
         rank.requests.add(&rank.mpi, slot, over, prepared, open);
         let begun = Begun { request, tag, sum: word };
-        rank.stays_open(&begun);
-        // A request of the program's beside it has another tag.
-        let beside = rank.begin(0, &[5]);
-        assert!(beside.tag != tag);
-        rank.bring(0, &[1]);
-        rank.complete(&begun);
         rank.bring(0, &[6]);
         rank.complete(&beside);
+        rank.stays_open(&begun);
+        rank.bring(0, &[1]);
+        rank.complete(&begun);
         assert_eq!((begun.sum(), beside.sum()), (round + 2, 11));
         [begun, beside].iter().for_each(|begun| stand_in::wait(begun.request));
     }
