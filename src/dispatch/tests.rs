@@ -439,14 +439,14 @@ fn exact() -> Config {
     config
 }
 
-/// Numbers of which both ranks have some, for more than one piece.
+/// Numbers of which both ranks have some, for more than one step.
 fn many(rank: usize) -> (Vec<f64>, Vec<f64>) {
     let of = |rank: usize| (0..10_000).map(move |i| f64::from(i) / 3.0 + rank as f64 * 1e9);
     (of(rank).collect(), of(0).zip(of(1)).map(|(one, other)| one + other).collect())
 }
 
 #[test]
-fn a_long_exact_sum_goes_in_pieces_and_is_counted_once() {
+fn a_long_exact_sum_goes_in_steps_and_is_counted_once() {
     let (counted, collectives) = alike(&exact(), |rank| {
         let (own, want) = many(rank.rank);
         assert!(rank.sum(&own, rank.world) == Some(want));
@@ -523,6 +523,20 @@ fn calls_that_do_not_block_end_in_waits() {
     });
     // A sum that is to be quantized stays in the group, as it is.
     assert_eq!(counted, [folded(2), (None, true, 1), left(Reason::NotYet, 1)]);
+}
+
+#[test]
+fn a_long_exact_sum_that_does_not_block_goes_in_steps_too() {
+    let counted = alike(&exact(), |rank| {
+        let ((own, want), mut sum, mut behind) = (many(rank.rank), vec![0.0; 10_000], [0]);
+        let request = begin(rank, &rank.call("Allreduce", &own, &mut sum, rank.world));
+        let next = begin(rank, &rank.call("Allreduce", &[5], &mut behind, rank.world));
+        wait(rank, next.expect("a folded call"));
+        wait(rank, request.expect("a folded sum"));
+        assert!(sum == want && behind == [10]);
+        rank.counted()
+    });
+    assert_eq!(counted, [folded(2)]);
 }
 
 #[test]
