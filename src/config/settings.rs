@@ -135,7 +135,7 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "the library that `foldback run` and `foldback lab run` preload", parse: None },
 ];
 
-/// A value that belongs to another setting now. The old one works, with a warning, until release 0.2.0.
+/// A value that belongs to another setting now. The old one works in release 0.2.0, with a warning.
 struct Moved {
     old: (&'static str, &'static str),
     new: (&'static str, &'static str),

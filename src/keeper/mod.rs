@@ -2,7 +2,7 @@
 //!
 //! The programs may be gone (an agent was killed, somebody has detached them), or what they send may not arrive
 //! (a port is filtered). The protocol works whether the programs, this process or both work a cell. So a leader
-//! that has asked in vain sends by this way too ([`ways`]), and nobody has to agree on it. A *keeper*, a thread
+//! that has asked in vain sends by this way too ([`transports`]), and nobody has to agree on it. A *keeper*, a thread
 //! that sleeps in its socket, takes in the frames that come by this way. It answers for a rank that computes,
 //! or waits in a receive of the MPI's.
 //!

@@ -44,7 +44,7 @@ fn real() -> &'static Pmpi {
     }
 }
 
-/// Folds a collective; `Err` if it is the real MPI's: [`over`] wants to hear of its end.
+/// Folds a collective; `Err` if it is the real MPI's: [`after_mpi`] wants to hear of its end.
 ///
 /// # Safety
 /// *Arguments* and *buffers* of the [program](crate::mpi).

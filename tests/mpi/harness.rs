@@ -1,6 +1,6 @@
 //! Runs a test program in a lab and looks at its outcome.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -297,11 +297,29 @@ impl Job {
             .arg(program)
             .args(arguments);
         let limit = Duration::from_secs(self.timeout) + GRACE;
+        let begin = Instant::now();
         let (stdout, stderr) = succeed(&mut self.command, limit);
+        note_time(&self.command, begin);
         let stats = std::fs::read_to_string(self.stats.path())
             .map(|text| serde_json::from_str(&text).expect("the statistics are JSON"));
         Outcome { stdout, stderr, stats: stats.unwrap_or(Value::Null), hosts: self.hosts }
     }
+}
+
+/// Appends the seconds that a job took, its test and its command to the file that FOLDBACK_TEST_TIMES names. `sort -n` shows
+/// where the time of a run goes.
+fn note_time(command: &Command, begin: Instant) {
+    let Some(path) = std::env::var_os("FOLDBACK_TEST_TIMES") else { return };
+    let test = thread::current();
+    let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+    let line = format!(
+        "{:.2}\t{}\t{}\n",
+        begin.elapsed().as_secs_f64(),
+        test.name().unwrap_or_default(),
+        words.join(" ")
+    );
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    file.and_then(|mut file| file.write_all(line.as_bytes())).expect("FOLDBACK_TEST_TIMES");
 }
 
 fn copy(file: &Path, directory: &Path) -> PathBuf {

@@ -186,12 +186,10 @@ fn sums_are_exact_where_that_is_asked_for() {
         outcome.assert_folded(REDUCTIONS);
         assert!(!outcome.stderr.contains("a sum is not exact"), "{}", outcome.stderr);
     }
-    for (mpi, hosts) in [(Mpi::Open, 3), (Mpi::Mpich, 2)] {
-        let job = job(mpi, hosts).env("FOLDBACK_ROUTE", "mpi");
-        let outcome = job.run("sums", &["--calls", "120", "--longest", "40000", "--blocking"]);
-        outcome.assert_prints("sums: 120 calls ok");
-        assert!(!outcome.stderr.contains("a sum is not exact"), "{}", outcome.stderr);
-    }
+    let left = job(Mpi::Open, 3).env("FOLDBACK_ROUTE", "mpi");
+    let outcome = left.run("sums", &["--calls", "120", "--longest", "40000", "--blocking"]);
+    outcome.assert_prints("sums: 120 calls ok");
+    assert!(!outcome.stderr.contains("a sum is not exact"), "{}", outcome.stderr);
     // Non-blocking sums cannot be helped, but are said.
     let outcome = job(Mpi::Open, 2).env("FOLDBACK_ROUTE", "mpi").run("sums", &[]);
     outcome.assert_prints("sums: 300 calls ok");
