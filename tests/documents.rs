@@ -28,7 +28,7 @@ fn text(path: impl AsRef<Path>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Documents; what a benchmark has written is as it was then.
+/// All documents but reports of benchmarks, which stay as they were written.
 fn documents() -> impl Iterator<Item = (String, String)> {
     let is_document =
         |path: &String| path.ends_with(".md") && !path.starts_with("benchmarks/results/");
@@ -49,7 +49,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What stands in a line between backquotes.
+/// The words of a line between backquotes.
 fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }

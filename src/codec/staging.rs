@@ -120,7 +120,7 @@ pub fn report_mismatch(mpi: &Mpi, outcome: Result<(), Mismatch>) -> c_int {
 }
 
 impl Prepared {
-    /// State of a call that a script brings to its end, by itself.
+    /// State of a call that a script ends.
     pub fn script() -> Self {
         let (from, finish, _staging) = (std::ptr::null(), Finish::Done, [Vec::new(), Vec::new()]);
         Self { finish, from, trouble: SUCCESS, type_copy: None, _staging }

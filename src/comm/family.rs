@@ -137,9 +137,9 @@ impl Families {
         Some(family)
     }
 
-    /// A group for a communicator that has none: a freed relative's, or one that `set_up` makes, after `setup_calls` calls
-    /// on it or on its relatives, if no rank awaits an answer of its agent (`is_ready`). `agree` returns the bits that all
-    /// ranks have. Both are collective.
+    /// A group for a communicator that has none: a freed relative's, or one that `set_up` makes. `set_up` makes one after
+    /// `setup_calls` calls on it or on its relatives. No rank may await an answer of its agent then (`is_ready`). `agree`
+    /// returns the bits that all ranks have. Both are collective.
     pub(super) fn group_for(
         &self,
         communicator: &Communicator,

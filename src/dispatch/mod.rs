@@ -185,8 +185,8 @@ impl Judged<'_> {
         Case { call: self.call, admitted: &self.admitted, ends: &self.ends }
     }
 
-    /// The numbers of a sum that is to be quantized within the group. `None`: it is to be folded as it is, or not at all. The
-    /// answer is the same on all ranks.
+    /// The numbers of a sum that is to be quantized within the group. `None`: the sum is exact, or is not folded. The answer is
+    /// the same on all ranks.
     fn numbers(&self, group: &Group) -> Option<Numbers> {
         let Self { process, config, call, admitted, ends, .. } = self;
         Numbers::of(&Request {

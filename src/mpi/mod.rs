@@ -26,6 +26,8 @@ use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use abi::Abi;
 use pmpi::{Handle, Optional, Pmpi};
@@ -33,6 +35,9 @@ use types::Shape;
 
 /// Tag of messages that this process sends itself to copy; lower ones complete requests.
 const COPY_TAG: c_int = 32_767;
+/// Time in which a launcher takes in the message that says why the job ends. The launcher of MPICH 5 drops what it has
+/// not read when `MPI_Abort` arrives.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 /// The code that is returned where the MPI could not even be asked.
 const FAILED: c_int = 1;
 
@@ -342,6 +347,7 @@ impl Mpi {
 
     /// Ends the job, for a reason already told.
     pub fn abort(&self, comm: Handle) -> ! {
+        thread::sleep(LAST_WORDS);
         // SAFETY: aborting asks for nothing.
         unsafe { (self.pmpi.abort)(comm, 1) };
         std::process::abort()

@@ -94,6 +94,13 @@ pub const HANG: Duration = Duration::from_secs(600);
 /// Beyond the job's own time limit: making and removing the lab, and stacks of a job that hangs.
 const GRACE: Duration = Duration::from_secs(120);
 
+/// A script whose words are a program, which host h1 runs without foldback. The lab's own library stays preloaded:
+/// MPICH 4 needs it to end (`src/lab/launch/hydra.rs`).
+pub const WITHOUT_FOLDBACK_ON_H1: &str = concat!(
+    "[ \"$(hostname)\" = h1 ] && LD_PRELOAD=$(echo \"$LD_PRELOAD\" | tr ': ' '\\n\\n' | ",
+    "grep -v libfoldback | paste -sd :); exec \"$@\""
+);
+
 /// One job at a time in a lane of `make test`, except jobs that mostly wait (scripts/test.sh). Jobs side by side slow
 /// each other down: 498 s two at a time, 477 s in turns, on two CPUs.
 pub fn turn() -> MutexGuard<'static, ()> {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{Job, Mpi, Outcome, Scratch, program, turn};
+use crate::harness::{Job, Mpi, Outcome, Scratch, WITHOUT_FOLDBACK_ON_H1, program, turn};
 use crate::served::Served;
 
 /// Collectives that foldback itself makes in one process.
@@ -55,10 +55,9 @@ fn foldback_sends_nothing_before_ranks_have_made_a_call_together() {
 
 /// One of two ranks has no foldback; the other notices once they have made a call together.
 fn without_foldback_on_one(mpi: Mpi, name: &str, arguments: &[&str]) -> (Job, Vec<String>) {
-    let script = "[ \"$(hostname)\" = h1 ] && unset LD_PRELOAD; exec \"$@\"";
     let program = program(mpi, name);
     let job = Job::new(mpi, 2).env("FOLDBACK_SETUP_CALLS", "").env("FOLDBACK_SETUP_TIMEOUT", "1");
-    let words = ["-c", script, "sh", program.to_str().expect("a plain path")];
+    let words = ["-c", WITHOUT_FOLDBACK_ON_H1, "sh", program.to_str().expect("a plain path")];
     (job, words.iter().chain(arguments).map(|word| (*word).to_owned()).collect())
 }
 

@@ -12,7 +12,8 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::harness::{
-    FOLDBACK, HANG, Job, Mpi, Scratch, command, library, program, succeed, turn, wait,
+    FOLDBACK, HANG, Job, Mpi, Scratch, WITHOUT_FOLDBACK_ON_H1, command, library, program, succeed,
+    turn, wait,
 };
 
 const BOTH: [Mpi; 2] = [Mpi::Open, Mpi::Mpich];
@@ -94,11 +95,10 @@ fn a_rank_may_come_late_to_a_communicator() {
 fn a_rank_without_foldback_ends_the_job_with_a_message() {
     let _turn = turn();
     let program = program(Mpi::Open, "histogram");
-    let script = "[ \"$(hostname)\" = h1 ] && unset LD_PRELOAD; exec \"$@\"";
     let job = Job::new(Mpi::Open, 2).env("FOLDBACK_SETUP_TIMEOUT", "1");
     let said = job.run_path_to_failure(
         Path::new("/bin/sh"),
-        &["-c", script, "sh", program.to_str().unwrap()],
+        &["-c", WITHOUT_FOLDBACK_ON_H1, "sh", program.to_str().unwrap()],
     );
     assert!(said.contains("did not answer within 1 s"), "{said}");
 }
