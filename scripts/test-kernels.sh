@@ -131,7 +131,7 @@ nobody:x:65534:65534::/:/bin/false' >"$root/etc/passwd"
 	fi
 	for name in $TESTS; do
 		add_program "$work/tests/$name" "/tests/$name"
-		echo "$name /tests/$name --test-threads 1 $(tests_of "$name")" >>"$root/tests/list"
+		echo "$name /tests/$name --test-threads 2 $(tests_of "$name")" >>"$root/tests/list"
 	done
 }
 
