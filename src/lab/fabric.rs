@@ -1,9 +1,10 @@
 //! Building the network: hosts, links, the fabric between them.
 
 use std::fmt::Write;
-use std::fs;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::mount::{MsFlags, mount};
 
 use super::registry::{self, Lab};
@@ -44,6 +45,7 @@ fn assemble(lab: &mut Lab) -> Result<()> {
             .step(format_args!("connecting {host}"), configure)
             .with_context(|| format!("host {host}"))?;
     }
+    netns::inside(&lab.fabric_pin(), wait_for_ports)?;
     drop(progress);
     if let Some(rate) = &lab.settings.rate {
         shape(lab, Some(rate))?;
@@ -191,6 +193,27 @@ fn configure_host(lab: &Lab, index: usize) -> Result<()> {
     }
     tool::run("ip", &["-batch", "-"], &batch)
 }
+
+/// Waits until all ports of the switches forward. A port drops all frames until the kernel has noticed, some time later,
+/// that its link is up.
+fn wait_for_ports() -> Result<()> {
+    let deadline = Instant::now() + PORTS_WITHIN;
+    loop {
+        let links = tool::output_of("ip", &["-br", "link"], "")?;
+        let ports = links.lines().filter(|line| line.starts_with('p'));
+        let down: Vec<_> =
+            ports.filter(|line| line.split_whitespace().nth(1) != Some("UP")).collect();
+        if down.is_empty() {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "links do not come up: {}", down.join("; "));
+        thread::sleep(PORTS_AGAIN);
+    }
+}
+
+/// The time that ports may take, and from one look at them to the next.
+const PORTS_WITHIN: Duration = Duration::from_secs(30);
+const PORTS_AGAIN: Duration = Duration::from_millis(2);
 
 /// Bytes that wait before a host's link. Large: a sender is slowed down by its own socket buffers
 /// and should not lose frames inside its own kernel.

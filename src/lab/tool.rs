@@ -7,10 +7,15 @@ use anyhow::{Context, Result, bail};
 
 /// Runs a tool to its end, with `input` as its standard input.
 pub fn run(tool: &str, args: &[&str], input: &str) -> Result<()> {
+    output_of(tool, args, input).map(|_| ())
+}
+
+/// Runs a tool to its end, with `input` as its standard input. Returns its standard output.
+pub fn output_of(tool: &str, args: &[&str], input: &str) -> Result<String> {
     let child = Command::new(tool)
         .args(args)
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
     let mut child = match child {
@@ -28,5 +33,5 @@ pub fn run(tool: &str, args: &[&str], input: &str) -> Result<()> {
         let said = said.lines().collect::<Vec<_>>().join("; ");
         bail!("{tool} {} failed: {said}", args.join(" "));
     }
-    Ok(())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
