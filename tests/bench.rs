@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use harness::{FOLDBACK, Mpi, Scratch, command, library, program, turn};
+use harness::{FOLDBACK, Mpi, Scratch, command, install, install_script, library, program, turn};
 
 /// Longest that any command here may take: `timeout` ends it.
 const PATIENCE: &str = "900";
@@ -73,7 +73,7 @@ fn a_missing_executable_is_named_in_one_line() {
     let alone = Scratch::new("bench-alone");
     fs::create_dir(alone.path()).unwrap();
     let program = alone.path().join("foldback");
-    fs::copy(FOLDBACK, &program).unwrap();
+    install(Path::new(FOLDBACK), &program);
     let output = command(&program).args(["bench", "--help"]).env("PATH", "").output().unwrap();
     let says = format!("foldback: no foldback-bench beside {} ", program.display());
     let stderr = text(&output.stderr);
@@ -337,8 +337,7 @@ fn fake_osu() -> Scratch {
             latency.display()
         );
         let path = collective.join(format!("osu_{name}"));
-        fs::write(&path, script).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        install_script(&script, &path);
     }
     osu
 }
@@ -369,8 +368,7 @@ fn a_program_of_osu_that_prints_something_else_is_one_clear_line() {
     let osu = Scratch::new("bench-osu-wrong");
     fs::create_dir_all(osu.path()).unwrap();
     let path = osu.path().join("osu_bcast");
-    fs::write(&path, "#!/bin/sh\necho 'no table'\n").unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    install_script("#!/bin/sh\necho 'no table'\n", &path);
     let directory = osu.path().to_str().unwrap();
     let output = bench(&["osu", "--osu-dir", directory, "--hosts", "2", "--repeats", "1"]);
     let stderr = text(&output.stderr);
@@ -383,16 +381,12 @@ fn a_program_of_osu_that_prints_something_else_is_one_clear_line() {
 fn own_program(script: &str) -> Scratch {
     let own = Scratch::new("bench-apps-program");
     fs::create_dir_all(own.path()).unwrap();
-    let everybody = || fs::Permissions::from_mode(0o755);
-    fs::set_permissions(own.path(), everybody()).unwrap();
+    fs::set_permissions(own.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let (latency, run) = (own.path().join("latency"), own.path().join("run"));
-    fs::copy(program(Mpi::Open, "latency"), &latency).unwrap();
+    install(&program(Mpi::Open, "latency"), &latency);
     let exec =
         format!("exec {} --collective allreduce --sizes 4 --iterations 2000", latency.display());
-    fs::write(&run, format!("#!/bin/sh\n{script}\n{exec}\n")).unwrap();
-    for path in [&latency, &run] {
-        fs::set_permissions(path, everybody()).unwrap();
-    }
+    install_script(&format!("#!/bin/sh\n{script}\n{exec}\n"), &run);
     own
 }
 

@@ -13,7 +13,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{command, remove, unique_path};
+use crate::common::{command, install, remove, unique_path};
 use foldback::agent::{Client, GroupSpec, SocketAddress};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
@@ -184,7 +184,7 @@ impl Actor {
     pub fn start_in_user_namespace(uid: u32, socket: &SocketAddress) -> Self {
         let directory = Directory::new();
         let program = directory.0.join("program");
-        fs::copy("/proc/self/exe", &program).expect("a copy of this program");
+        install(&fs::read_link("/proc/self/exe").expect("this program"), &program);
         let mut unshare = command("unshare");
         let by = unshare.arg("-Ur").arg(program);
         let mut actor = Self::start_by(by, "hold", uid, socket, "1");

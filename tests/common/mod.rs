@@ -39,6 +39,25 @@ pub fn unique_path(what: &str) -> PathBuf {
     std::env::temp_dir().join(format!("{PREFIX}{}-{number}-{what}", std::process::id()))
 }
 
+/// Copies a file to where it may be executed. Another process writes it: a child that another thread starts meanwhile would
+/// have this process's open files until it executes its own program, and nobody can execute a file that somebody has
+/// open for writing (ETXTBSY).
+#[allow(dead_code, reason = "not every test has programs of its own")]
+pub fn install(from: &Path, to: &Path) {
+    let mut install = command("install");
+    let status = install.args(["-m", "755"]).args([from, to]).status();
+    assert!(status.expect("install").success(), "a copy of {}", from.display());
+}
+
+/// Writes a script that may be executed, in the same way.
+#[allow(dead_code, reason = "not every test has programs of its own")]
+pub fn install_script(script: &str, to: &Path) {
+    let text = unique_path("script");
+    std::fs::write(&text, script).expect("a file");
+    install(&text, to);
+    remove(&text);
+}
+
 /// Removes the files of tests that are gone.
 fn sweep() {
     for entry in std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {

@@ -1,11 +1,11 @@
 //! Every collective in every form, from every language, amid everything else that a program may do.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{COLLECTIVES, Job, Mpi, Outcome, Scratch, command, library, program, turn};
+use crate::harness::{
+    COLLECTIVES, Job, Mpi, Outcome, Scratch, command, install_script, library, program, turn,
+};
 
 /// Random collectives. `--real-above -1` allows for the known errors of real MPIs in their own
 /// calls.
@@ -162,12 +162,8 @@ fn a_program_may_be_linked_with_foldback_instead() {
     let systemctl = tools.path().join("systemctl");
     let (unit, log) = (unit.display(), asked.path().display());
     std::fs::create_dir(tools.path()).unwrap();
-    std::fs::write(
-        &systemctl,
-        format!("#!/bin/sh\n[ $1 = show ] && echo {unit} || echo $* >>{log}\n"),
-    )
-    .unwrap();
-    std::fs::set_permissions(&systemctl, Permissions::from_mode(0o755)).unwrap();
+    let script = format!("#!/bin/sh\n[ $1 = show ] && echo {unit} || echo $* >>{log}\n");
+    install_script(&script, &systemctl);
     let search = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap());
     let install = |what| {
         let script = Command::new(root.join("scripts/install.sh"))

@@ -14,7 +14,9 @@ use serde_json::Value;
 #[path = "../common/mod.rs"]
 mod common;
 
-pub use common::command;
+#[allow(unused_imports, reason = "not all who have this module write scripts")]
+pub use common::install_script;
+pub use common::{command, install};
 use common::{remove, unique_path};
 
 /// An MPI that the lab can run programs on. Debian's, on which most tests run, have short names.
@@ -331,8 +333,7 @@ fn note_time(command: &Command, begin: Instant) {
 
 fn copy(file: &Path, directory: &Path) -> PathBuf {
     let to = directory.join(file.file_name().unwrap());
-    std::fs::copy(file, &to).unwrap();
-    std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o755)).unwrap();
+    install(file, &to);
     to
 }
 
