@@ -11,6 +11,11 @@
  * of the block form); what each rank sends for Allgather, Allgatherv and Gather, and gets for
  * Scatter; what each sends to each for Alltoall.
  *
+ * Of gatherv, scatterv, alltoallv and alltoallw sizes are as of gather, scatter and alltoall.
+ * halo1d to halo3d are MPI_Neighbor_alltoall on a periodic Cartesian grid of as many dimensions,
+ * halo2dv is MPI_Neighbor_alltoallv on the second: a size is what goes over one face. Of
+ * neighbor_allgather, on that grid, too, it is what a rank sends to each neighbour.
+ *
  * Then a quarter as many calls (50 at least of up to 8 KiB), one behind the other with no barrier
  * between, whose cost is counted over all hosts and divided by their number:
  *
@@ -22,6 +27,7 @@
  *     frames      that the hosts' interfaces (all but lo) sent. A segment that TCP leaves to the
  *                 interface to cut up counts as one.
  *     wire_bytes  of these, with their headers.
+ *     stream_us   microseconds from one of these calls to the next, the mean over ranks.
  *
  * The one barrier that ends them is in there.
  *
@@ -58,7 +64,9 @@ static const struct option_spec options[] = {
 };
 
 static char *from, *to;
-static int *counts, *displs;
+/* By rank, or by neighbour. */
+static int *counts, *displs, *byte_displs;
+static MPI_Datatype *types;
 static MPI_Datatype type;
 static int width;	/* bytes of it */
 static const void *one; /* of it, in the type's own way */
@@ -133,8 +141,78 @@ static void alltoall(int count)
 	MPI_Alltoall(from, count, type, to, count, type, MPI_COMM_WORLD);
 }
 
+static void gatherv(int count)
+{
+	MPI_Gatherv(from, count, type, to, counts, displs, type, 0, MPI_COMM_WORLD);
+}
+
+static void scatterv(int count)
+{
+	MPI_Scatterv(from, counts, displs, type, to, count, type, 0, MPI_COMM_WORLD);
+}
+
+static void alltoallv(int count)
+{
+	(void)count;
+	MPI_Alltoallv(from, counts, displs, type, to, counts, displs, type, MPI_COMM_WORLD);
+}
+
+static void alltoallw(int count)
+{
+	(void)count;
+	MPI_Alltoallw(from, counts, byte_displs, types, to, counts, byte_displs, types,
+		      MPI_COMM_WORLD);
+}
+
+/* Periodic grids of one to three dimensions. */
+enum { DIMENSIONS = 3 };
+
+static MPI_Comm grids[1 + DIMENSIONS];
+
+static MPI_Comm grid(int dimensions)
+{
+	int dims[DIMENSIONS] = {0}, periods[DIMENSIONS] = {1, 1, 1};
+
+	if (grids[dimensions] == MPI_COMM_NULL) {
+		MPI_Dims_create(world_size, dimensions, dims);
+		MPI_Cart_create(MPI_COMM_WORLD, dimensions, dims, periods, 0, &grids[dimensions]);
+	}
+	return grids[dimensions];
+}
+
+static void halo(int dimensions, int count)
+{
+	MPI_Neighbor_alltoall(from, count, type, to, count, type, grid(dimensions));
+}
+
+static void halo1d(int count)
+{
+	halo(1, count);
+}
+
+static void halo2d(int count)
+{
+	halo(2, count);
+}
+
+static void halo3d(int count)
+{
+	halo(3, count);
+}
+
+static void halo2dv(int count)
+{
+	(void)count;
+	MPI_Neighbor_alltoallv(from, counts, displs, type, to, counts, displs, type, grid(2));
+}
+
+static void neighbor_allgather(int count)
+{
+	MPI_Neighbor_allgather(from, count, type, to, count, type, grid(2));
+}
+
 /* How many times its size a collective's buffers are: on every rank, or on the root alone. */
-enum parts { ONE, RECEIVE_ALL, BOTH_ALL, ROOT_SENDS, ROOT_RECEIVES };
+enum parts { ONE, RECEIVE_ALL, BOTH_ALL, ROOT_SENDS, ROOT_RECEIVES, FACES };
 
 static const struct {
 	const char *name;
@@ -154,16 +232,45 @@ static const struct {
     {"scan", scan, ONE},
     {"exscan", exscan, ONE},
     {"alltoall", alltoall, BOTH_ALL},
+    {"gatherv", gatherv, ROOT_RECEIVES},
+    {"scatterv", scatterv, ROOT_SENDS},
+    {"alltoallv", alltoallv, BOTH_ALL},
+    {"alltoallw", alltoallw, BOTH_ALL},
+    {"neighbor_allgather", neighbor_allgather, FACES},
+    {"halo1d", halo1d, FACES},
+    {"halo2d", halo2d, FACES},
+    {"halo3d", halo3d, FACES},
+    {"halo2dv", halo2dv, FACES},
 };
 
 enum { COLLECTIVES = sizeof(collectives) / sizeof(*collectives) };
 
-/* By rank: `count` elements each, or, as OSU does, `count` in all. */
+/* Of the arrays: as many as there are ranks, or neighbours. */
+static int most_parts(void)
+{
+	return world_size > 2 * DIMENSIONS ? world_size : 2 * DIMENSIONS;
+}
+
+static void make_arrays(void)
+{
+	size_t parts = (size_t)most_parts();
+
+	counts = calloc(parts, sizeof(*counts));
+	displs = calloc(parts, sizeof(*displs));
+	byte_displs = calloc(parts, sizeof(*byte_displs));
+	types = calloc(parts, sizeof(MPI_Datatype));
+	for (int i = 0; i <= DIMENSIONS; i++)
+		grids[i] = MPI_COMM_NULL;
+}
+
+/* Of each part: `count` elements each, or, as OSU does, `count` in all. */
 static void set_counts(int count, int divided)
 {
-	for (int rank = 0; rank < world_size; rank++) {
-		counts[rank] = divided ? count / world_size + (rank < count % world_size) : count;
-		displs[rank] = rank ? displs[rank - 1] + counts[rank - 1] : 0;
+	for (int part = 0; part < most_parts(); part++) {
+		counts[part] = divided ? count / world_size + (part < count % world_size) : count;
+		displs[part] = part ? displs[part - 1] + counts[part - 1] : 0;
+		byte_displs[part] = displs[part] * width;
+		types[part] = type;
 	}
 }
 
@@ -191,9 +298,13 @@ static double set_buffers(enum parts parts, long bytes, long lengths[2])
 		lengths[1] = all;
 	if (parts == ROOT_RECEIVES)
 		lengths[1] = root;
+	if (parts == FACES)
+		lengths[0] = lengths[1] = 2 * DIMENSIONS * bytes;
 	switch (parts) {
 	case BOTH_ALL:
 		return 2.0 * (double)all * world_size;
+	case FACES:
+		return 4.0 * DIMENSIONS * (double)bytes * world_size;
 	case RECEIVE_ALL:
 		return (double)(all + vector) * world_size;
 	case ROOT_SENDS:
@@ -220,7 +331,7 @@ static long scaled(long n, int bytes)
 }
 
 /* What this process took and, on the first rank of a host, what the host sent. */
-enum { CPU, FRAMES, BYTES, COSTS };
+enum { CPU, FRAMES, BYTES, STREAM, COSTS };
 
 enum { SETTLED = 60 };
 
@@ -237,6 +348,7 @@ static void find_first_of_host(void)
 	first_of_host = rank == 0;
 }
 
+/* The time that has passed is a cost, too. */
 static void read_costs(double costs[COSTS])
 {
 	struct rusage usage;
@@ -244,6 +356,7 @@ static void read_costs(double costs[COSTS])
 	FILE *devices;
 
 	memset(costs, 0, COSTS * sizeof(*costs));
+	costs[STREAM] = now() * 1e6 / world_size;
 	getrusage(RUSAGE_SELF, &usage);
 	costs[CPU] = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1e6 +
 		     (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
@@ -293,9 +406,10 @@ static void print(const char *name, int bytes, const struct calls *calls, double
 	long n = calls->timed;
 
 	qsort(slowest, (size_t)n, sizeof(*slowest), ascending);
-	say("%s,%d,%d,%ld,%ld,%.2f,%.2f,%.2f,%.2f,%.2f,%.2f,%.0f", name, bytes, world_size, n,
+	say("%s,%d,%d,%ld,%ld,%.2f,%.2f,%.2f,%.2f,%.2f,%.2f,%.0f,%.2f", name, bytes, world_size, n,
 	    calls->untimed + n + calls->counted, slowest[0] * 1e6, slowest[n / 2] * 1e6,
-	    slowest[n * 99 / 100] * 1e6, mean * 1e6, costs[CPU], costs[FRAMES], costs[BYTES]);
+	    slowest[n * 99 / 100] * 1e6, mean * 1e6, costs[CPU], costs[FRAMES], costs[BYTES],
+	    costs[STREAM]);
 }
 
 static void time_calls(const char *name, void (*run)(int), int bytes)
@@ -430,12 +544,11 @@ int main(int argc, char **argv)
 			fail("--sizes: %d is no number of whole elements", sizes[i]);
 	if (iterations < 1)
 		fail("--iterations: one at least");
-	counts = calloc((size_t)world_size, sizeof(*counts));
-	displs = calloc((size_t)world_size, sizeof(*displs));
+	make_arrays();
 	find_first_of_host();
 
 	say("collective,bytes,ranks,iterations,calls,min_us,median_us,p99_us,mean_us,cpu_us,frames,"
-	    "wire_bytes");
+	    "wire_bytes,stream_us");
 	for (int i = 0; i < COLLECTIVES; i++) {
 		if (!is_listed(only, collectives[i].name))
 			continue;

@@ -229,7 +229,7 @@ mod tests {
             let columns = latency::COLUMNS.join(",");
             let csv = format!(
                 "collective,bytes,ranks,iterations,calls,{columns}\n\
-                 allreduce,4,2,10,12,1,2,3,{mean},5,6,7\n"
+                 allreduce,4,2,10,12,1,2,3,{mean},5,6,7,8\n"
             );
             let of = Of { round: 0, mpi: Mpi::OpenMpi4, hosts: 2, mode };
             samples.add(of, &csv, &Folded::default()).unwrap();

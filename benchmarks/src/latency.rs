@@ -17,15 +17,39 @@ pub const COLLECTIVES: &[&str] = &[
     "scan",
     "exscan",
     "alltoall",
+    "gatherv",
+    "scatterv",
+    "alltoallv",
+    "alltoallw",
+    "neighbor_allgather",
+    "halo1d",
+    "halo2d",
+    "halo3d",
+    "halo2dv",
 ];
 
 /// Reductions, which alone depend on the type.
 pub const REDUCTIONS: &[&str] =
     &["allreduce", "reduce", "reduce_scatter", "reduce_scatter_block", "scan", "exscan"];
 
+/// The collective of MPI that a name of the program's stands for.
+pub fn collective_of(name: &str) -> &str {
+    match name {
+        "halo1d" | "halo2d" | "halo3d" => "neighbor_alltoall",
+        "halo2dv" => "neighbor_alltoallv",
+        name => name,
+    }
+}
+
+/// Whether no rank knows all sizes of a call, so that the router has one class for all.
+pub fn is_by_pairs(collective: &str) -> bool {
+    collective.starts_with("neighbor")
+        || ["gatherv", "scatterv", "alltoallv", "alltoallw"].contains(&collective)
+}
+
 /// The columns that it prints; explained in `benchmarks/latency.c`.
 pub const COLUMNS: &[&str] =
-    &["min_us", "median_us", "p99_us", "mean_us", "cpu_us", "frames", "wire_bytes"];
+    &["min_us", "median_us", "p99_us", "mean_us", "cpu_us", "frames", "wire_bytes", "stream_us"];
 const MIN: usize = 0;
 pub const MEDIAN: usize = 1;
 pub const P99: usize = 2;
@@ -33,6 +57,7 @@ pub const MEAN: usize = 3;
 const CPU: usize = 4;
 const FRAMES: usize = 5;
 const WIRE_BYTES: usize = 6;
+const STREAM: usize = 7;
 
 /// An MPI, a collective, a size and a number of hosts: both ways, over all rounds.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +81,8 @@ pub struct Point {
     pub slowest_ratio: f64,
     /// Median of the rounds' ratios to the MPI that was fastest in each.
     pub fastest_ratio: f64,
+    /// Median of the rounds' ratios of calls one behind the other.
+    pub stream_ratio: f64,
 }
 
 /// One way: medians over rounds.
@@ -73,6 +100,8 @@ pub struct Way {
     pub cpu: f64,
     pub frames: f64,
     pub wire_bytes: f64,
+    /// From one call to the next, of calls one behind the other: the mean over ranks in microseconds.
+    pub stream: f64,
 }
 
 impl Way {
@@ -87,6 +116,7 @@ impl Way {
             cpu: median(CPU)?,
             frames: median(FRAMES)?,
             wire_bytes: median(WIRE_BYTES)?,
+            stream: median(STREAM)?,
         })
     }
 }
@@ -116,6 +146,7 @@ impl Point {
             ratio: median(ratios)?,
             slowest_ratio: median(subject.ratios(MEDIAN))?,
             fastest_ratio: median(subject.ratios_to_fastest(&same, MEAN))?,
+            stream_ratio: median(subject.ratios(STREAM))?,
         })
     }
 
@@ -136,6 +167,7 @@ impl Point {
             ratio_max: ratio,
             slowest_ratio: ratio,
             fastest_ratio: ratio,
+            stream_ratio: ratio,
         }
     }
 }

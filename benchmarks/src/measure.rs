@@ -9,6 +9,7 @@ use foldback::lab::launch::Mpi;
 use foldback::places;
 
 use super::arena::Arena;
+use super::latency::is_by_pairs;
 use super::mode::Mode;
 use super::setting::Setting;
 
@@ -162,7 +163,8 @@ impl Folded {
 
     /// Whether the router chose a fold for messages of so many bytes in all; `None`: it was not asked.
     pub fn route_of(&self, collective: &str, bytes: u64) -> Option<bool> {
-        let class = if collective == "barrier" { 0 } else { bytes.next_power_of_two() };
+        let has_no_size = collective == "barrier" || is_by_pairs(collective);
+        let class = if has_no_size { 0 } else { bytes.next_power_of_two() };
         self.routes.get(&(collective.to_owned(), class)).copied()
     }
 

@@ -14,26 +14,27 @@ pub fn csv(points: &[Point]) -> String {
         let _ = write!(
             text,
             ",{mode}_us,{mode}_min_us,{mode}_median_us,{mode}_p99_us,{mode}_cpu_us,{mode}_frames,\
-             {mode}_wire_bytes"
+             {mode}_wire_bytes,{mode}_stream_us"
         );
     }
-    text.push_str(",ratio,ratio_min,ratio_max,slowest_ratio,fastest_ratio\n");
+    text.push_str(",ratio,ratio_min,ratio_max,slowest_ratio,fastest_ratio,stream_ratio\n");
     for p in points {
         let (folded, barrier) = (u8::from(p.folded), p.collective == "barrier");
         let bytes = if barrier { 0 } else { p.bytes };
         let _ =
             write!(text, "{},{},{},{},{bytes},{folded}", p.name, p.collective, p.hosts, p.ranks);
         for way in [&p.mpi, &p.foldback] {
-            let Way { mean, min, median, p99, cpu, frames, wire_bytes, .. } = way;
+            let Way { mean, min, median, p99, cpu, frames, wire_bytes, stream, .. } = way;
             let _ = write!(
                 text,
-                ",{mean:.2},{min:.2},{median:.2},{p99:.2},{cpu:.2},{frames:.2},{wire_bytes:.0}"
+                ",{mean:.2},{min:.2},{median:.2},{p99:.2},{cpu:.2},{frames:.2},{wire_bytes:.0},\
+                 {stream:.2}"
             );
         }
         let _ = writeln!(
             text,
-            ",{:.3},{:.3},{:.3},{:.3},{:.3}",
-            p.ratio, p.ratio_min, p.ratio_max, p.slowest_ratio, p.fastest_ratio
+            ",{:.3},{:.3},{:.3},{:.3},{:.3},{:.3}",
+            p.ratio, p.ratio_min, p.ratio_max, p.slowest_ratio, p.fastest_ratio, p.stream_ratio
         );
     }
     text
@@ -78,9 +79,9 @@ pub fn markdown(points: &[Point], machine: &[String]) -> String {
 
 const LATENCIES: &str = "Microseconds as the OSU micro-benchmarks count them, the mean over calls and ranks: median \
      over rounds (in brackets the 99th percentile on the slowest rank). Ratio: median of the \
-     rounds' ratios (least to greatest); then that of the median call on the slowest rank. Bytes \
-     as OSU has them: what a rank sends (Scatter: gets) in gathers, and sends to each in \
-     Alltoall; else of the whole vector. *: left to MPI, so the ratio says nothing.";
+     rounds' ratios (least to greatest); then the ratio of the median call on the slowest rank, and \
+     of calls one behind the other, without a barrier between. Bytes as OSU has them: a rank's part \
+     in gathers and scatters, a pair's in Alltoall and halo exchanges; else of the whole vector. *: left to MPI, so the ratio says nothing.";
 
 const COSTS: &str = "What a call costs over all hosts, of calls one behind the other: microseconds of the ranks' CPU \
      time, waiting included; frames that the interfaces sent, and their bytes. What is counted \
@@ -102,13 +103,15 @@ fn subject(point: &Point) -> String {
 
 fn latencies(text: &mut String, points: &[&Point], mpi: &str, several: bool) {
     let (head, rule) = if several { (" to the fastest |", "---:|") } else { ("", "") };
-    let _ =
-        writeln!(text, "| collective | hosts | bytes | {mpi} | foldback | ratio | slowest |{head}");
-    let _ = writeln!(text, "|---|---:|---:|---:|---:|---:|---:|{rule}");
+    let _ = writeln!(
+        text,
+        "| collective | hosts | bytes | {mpi} | foldback | ratio | slowest | back to back |{head}"
+    );
+    let _ = writeln!(text, "|---|---:|---:|---:|---:|---:|---:|---:|{rule}");
     for p in points {
         let _ = write!(
             text,
-            "{} {} ({}) | {} ({}) | **{:.2}** ({:.2} to {:.2}) | {:.2} |",
+            "{} {} ({}) | {} ({}) | **{:.2}** ({:.2} to {:.2}) | {:.2} | {:.2} |",
             subject(p),
             microseconds(p.mpi.mean),
             microseconds(p.mpi.p99),
@@ -117,7 +120,8 @@ fn latencies(text: &mut String, points: &[&Point], mpi: &str, several: bool) {
             p.ratio,
             p.ratio_min,
             p.ratio_max,
-            p.slowest_ratio
+            p.slowest_ratio,
+            p.stream_ratio
         );
         if several {
             let _ = write!(text, " {:.2} |", p.fastest_ratio);
@@ -226,13 +230,13 @@ mod tests {
         assert!(
             table.contains("| openmpi4 | foldback |") && table.contains("| mpich4 | foldback |")
         );
-        assert!(table.contains("(1.00 to 1.00) | 1.00 | 0.25 |"), "{table}");
+        assert!(table.contains("(1.00 to 1.00) | 1.00 | 1.00 | 0.25 |"), "{table}");
     }
 
     #[test]
     fn the_csv_has_as_many_fields_as_names() {
         let text = csv(&[Point::example("bcast", 2, 8, 1.0)]);
         let fields: Vec<_> = text.lines().map(|line| line.split(',').count()).collect();
-        assert_eq!(fields, [25, 25]);
+        assert_eq!(fields, [28, 28]);
     }
 }

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use anyhow::{Context, Result, ensure};
 use foldback::lab::launch::Mpi;
 
+use super::latency::collective_of;
 use super::measure::Folded;
 use super::mode::Mode;
 
@@ -151,8 +152,9 @@ fn mark_folded(lines: &mut [Sample], folded: &Folded) {
         let calls = so_far.entry(line.collective.clone()).or_default();
         *calls += line.calls * line.ranks;
         let in_all = largest_buffer(&line.collective, line.bytes, line.ranks);
-        let chosen = folded.route_of(&line.collective, in_all);
-        line.folded = chosen.unwrap_or(*calls <= folded.calls_of(&line.collective));
+        let collective = collective_of(&line.collective);
+        let chosen = folded.route_of(collective, in_all);
+        line.folded = chosen.unwrap_or(*calls <= folded.calls_of(collective));
     }
 }
 

@@ -257,7 +257,7 @@ mod tests {
             for (mode, times) in [(Mode::Mpi, 10.0), (Mode::Foldback, 1.0)] {
                 let mean = us * times * (round + 1) as f64;
                 let csv = format!(
-                    "collective,bytes,ranks,iterations,calls,{}\nallreduce,8,2,9,9,1,1,1,{mean},1,1,1\n",
+                    "collective,bytes,ranks,iterations,calls,{}\nallreduce,8,2,9,9,1,1,1,{mean},1,1,1,1\n",
                     COLUMNS.join(",")
                 );
                 let folded = r#"{"collectives": [{"collective": "Allreduce", "form": "Blocking",
