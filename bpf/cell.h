@@ -211,13 +211,13 @@ static __always_inline int fb_why_unsealed(const struct fb_key *key)
 }
 
 /* The frame says what is known already: perhaps it was asked for too early, and the leader wants to
- * know. Nobody asks for pieces, nor for direct contributions: their sender does not know who misses
- * them. */
+ * know. Nobody asks for pieces that are not posted, nor for direct contributions: their sender does
+ * not know who misses them. */
 static __always_inline int fb_repeated(const struct fb_context *c)
 {
 	const struct fb_frame *frame = c->frame;
 
-	if (frame->kind != FB_KIND_PIECE &&
+	if ((frame->kind != FB_KIND_PIECE || frame->flags == FB_FLAG_POSTED) &&
 	    (frame->kind != FB_KIND_CONTRIBUTION || frame->flags != FB_FLAG_DIRECT))
 		c->control->repeated++;
 	return FB_WHY(duplicates);
@@ -288,7 +288,8 @@ static __always_inline int fb_may_deposit(const struct fb_context *c)
 	const struct fb_frame *frame = c->frame;
 
 	if (frame->kind == FB_KIND_PIECE)
-		return frame->target == c->group->self && frame->flags == 0;
+		return frame->target == c->group->self &&
+		       (frame->flags == 0 || frame->flags == FB_FLAG_POSTED);
 	if (frame->kind == FB_KIND_RESULT && frame->flags == FB_FLAG_DIRECT)
 		return 1;
 	/* Also at its target, which may have asked for the last contribution before that came. */
@@ -400,6 +401,20 @@ static __always_inline void fb_pull_direct(const struct fb_context *c, struct fb
 	c->counters->retransmissions++;
 }
 
+/* A member waits for a piece of a parcel for it, which this host has posted. A piece that came here
+ * was for this host alone. */
+static __always_inline void fb_pull_piece(const struct fb_context *c, struct fb_reply *reply)
+{
+	const struct fb_cell *cell = c->cell;
+
+	if (cell->target == c->group->self || cell->target != c->frame->source)
+		return;
+	reply->kind = FB_KIND_PIECE;
+	reply->mask = 1ULL << (c->frame->source & 63);
+	reply->with_payload = 1;
+	c->counters->retransmissions++;
+}
+
 /*
  * A member waits for the chunk and asks for what is held of it here.
  * With this the kernel answers for a process that computes, or has long gone on.
@@ -432,8 +447,10 @@ static __always_inline int fb_pull(const struct fb_context *c, struct fb_reply *
 		return 0;
 	}
 	if (cell->ready == frame->seq) {
-		if (cell->kind == FB_KIND_PIECE)
-			return 0; /* it was for this host alone */
+		if (cell->kind == FB_KIND_PIECE) {
+			fb_pull_piece(c, reply);
+			return 0;
+		}
 		if (cell->kind == FB_KIND_CONTRIBUTION && cell->target != c->group->self)
 			return 0; /* only the aggregator's word is a result */
 		if (cell->kind == FB_KIND_CONTRIBUTION) {
@@ -491,7 +508,7 @@ static __always_inline void fb_fill_reply(const struct fb_context *c, const stru
 		out->consumed = cell->consumed;
 		out->length = cell->length;
 		out->message = cell->message;
-		if (reply->kind == FB_KIND_BROADCAST)
+		if (fb_is_deposited(out))
 			out->detail = cell->arrived;
 		if (reply->kind == FB_KIND_CONTRIBUTION && cell->flags != FB_FLAG_RING) {
 			out->length = cell->part;

@@ -9,7 +9,7 @@
 #include "wire.h"
 
 enum {
-	FB_INTF_VERSION = 12,
+	FB_INTF_VERSION = 13,
 	FB_MAX_GROUPS = 1024, /* per host */
 	FB_MAX_WINDOW = 4096, /* cells per group */
 	/* skb->mark of frames that the programs made themselves, so that egress lets them out. An
@@ -69,6 +69,7 @@ struct fb_group {
  *   folding (aggregator)     s     < s     fold so far           written by the programs
  *   ready                    s     s       result, broadcast     written by the programs, or by
  *                                          or piece              user space at a broadcast's root
+ *                                                                and a posted piece's sender
  */
 struct fb_cell {
 	__u64 seq;
@@ -122,7 +123,7 @@ struct fb_control {
 	X(passed_on, "partial folds and results passed on along a ring")                           \
 	X(deposited, "results, broadcasts and pieces put into a cell")                             \
 	X(duplicates, "frames that said what was known already")                                   \
-	X(retransmissions, "results, broadcasts and contributions sent again")                     \
+	X(retransmissions, "results, broadcasts, contributions and pieces sent again")             \
 	X(pulls_sent, "requests to send something again")                                          \
 	X(drop_stale, "dropped: of a chunk whose cell moved on")                                   \
 	X(drop_window, "dropped: ahead of the window")                                             \

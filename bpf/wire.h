@@ -22,7 +22,7 @@
 
 enum {
 	FB_WIRE_MAGIC = 0x4b434246, /* "FBCK" in memory on a little-endian host */
-	FB_WIRE_VERSION = 11,
+	FB_WIRE_VERSION = 12,
 	/* Default; unassigned by IANA. Below 1024, so that no user but root may have it while no
 	 * agent is there; and below 512, where no system call draws a port by chance
 	 * (bindresvport). */
@@ -104,6 +104,8 @@ enum fb_flag {
 	 * with FB_FLAG_RESULT_TO_ALL: its sender has passed on what it had, and misses the result.
 	 */
 	FB_FLAG_RING = 8,
+	/* Of a piece: its sender keeps it in its cell, and sends it again if it is asked. */
+	FB_FLAG_POSTED = 16,
 };
 
 /* A bit of `message`. */

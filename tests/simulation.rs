@@ -7,6 +7,8 @@
 mod adversary;
 #[path = "simulation/anything.rs"]
 mod anything;
+#[path = "simulation/exchange.rs"]
+mod exchange;
 #[path = "simulation/explore.rs"]
 mod explore;
 #[path = "simulation/native.rs"]
@@ -40,11 +42,11 @@ fn contribution(seed: u64, op: usize, member: u8, bytes: usize) -> Vec<u8> {
 #[derive(Clone, Copy, Debug)]
 struct Collective {
     pattern: Pattern,
-    /// Of the message; of a gather: most bytes of a part.
+    /// Of the message; of a gather: most bytes of a part; of an exchange: most bytes of a parcel.
     bytes: usize,
 }
 
-type Pattern = foldback::wire::Pattern<u8, ()>;
+type Pattern = foldback::wire::Pattern<u8, (), ()>;
 
 /// The arithmetic where any will do.
 const LONG_SUM: Arithmetic = Arithmetic { op: Operator::Sum, element: Element::I64 };
@@ -65,6 +67,8 @@ enum Order {
     /// One pattern and root all the time. A fold to all comes after so many, and after so many more, as the looks do by
     /// which ranks learn whether all is well.
     Looks([usize; 2]),
+    /// Exchanges of so many rows at most: among others, or alone, so that syncs alone move the window on.
+    Parcels { rows: usize, alone: bool },
 }
 
 fn collectives(
@@ -90,6 +94,8 @@ fn collectives(
         .map(|index| {
             let pattern = match order {
                 Order::Mixed => draw(&mut rng, 5),
+                Order::Parcels { alone, .. } if alone || rng.below(2) == 0 => Pattern::Exchange(()),
+                Order::Parcels { .. } => draw(&mut rng, 5),
                 Order::Looks([first, second])
                     if [first - 1, first + second - 1].contains(&(index % (first + second))) =>
                 {
@@ -109,9 +115,12 @@ fn collectives(
                 }
             };
             let barrier = matches!(pattern, Pattern::FoldToAll(_)) && rng.below(4) == 0;
-            let most = match pattern.parts() {
-                Some(()) => CHUNK / usize::from(members),
-                None => most_bytes,
+            let most = match (pattern, order) {
+                (Pattern::Exchange(()), Order::Parcels { rows, .. }) => {
+                    most_bytes.min(rows * CHUNK)
+                }
+                _ if pattern.parts().is_some() => CHUNK / usize::from(members),
+                _ => most_bytes,
             };
             let bytes = if barrier { 0 } else { 8 * (1 + rng.below(most as u64 / 8)) as usize };
             let pattern = match pattern {
@@ -130,6 +139,21 @@ fn part_bytes(c: &Collective, index: usize, member: u8) -> usize {
     Rng(index as u64 ^ u64::from(member) << 32).below(c.bytes as u64 + 1) as usize
 }
 
+/// Bytes of a parcel of an exchange: mostly none.
+fn parcel_bytes(c: &Collective, index: usize, from: u8, to: u8) -> usize {
+    let mut rng = Rng(index as u64 ^ u64::from(from) << 32 ^ u64::from(to) << 40);
+    match rng.below(8) {
+        _ if from == to => 0,
+        0..5 => 0,
+        5 => c.bytes,
+        _ => rng.below(c.bytes as u64 + 1) as usize,
+    }
+}
+
+fn parcel(seed: u64, c: &Collective, index: usize, from: u8, to: u8) -> Vec<u8> {
+    contribution(seed ^ u64::from(to), index, from, parcel_bytes(c, index, from, to))
+}
+
 fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(8)
 }
@@ -140,6 +164,9 @@ fn expected(seed: u64, index: usize, c: &Collective, members: u8, member: u8) ->
         Pattern::Broadcast(root) => Some(contribution(seed, index, root, c.bytes)),
         Pattern::FoldToRoot(root, _) | Pattern::GatherToRoot(root, ()) if root != member => None,
         Pattern::Barrier => Some(Vec::new()),
+        Pattern::Exchange(()) => {
+            Some((0..members).flat_map(|other| parcel(seed, c, index, other, member)).collect())
+        }
         Pattern::GatherToAll(()) | Pattern::GatherToRoot(..) => {
             let part = |other| contribution(seed, index, other, part_bytes(c, index, other));
             Some((0..members).flat_map(part).collect())
@@ -155,10 +182,14 @@ fn expected(seed: u64, index: usize, c: &Collective, members: u8, member: u8) ->
 }
 
 /// The data that one transfer reads and writes.
+#[derive(Default)]
 struct Data {
     index: usize,
     send: Vec<u8>,
     recv: Vec<u8>,
+    /// Of an exchange: parcels, by member.
+    to: Vec<Vec<u8>>,
+    from: Vec<Vec<u8>>,
 }
 
 impl Buffers for Data {
@@ -189,6 +220,18 @@ impl Buffers for Data {
     fn fold_own(&mut self, range: std::ops::Range<usize>, arithmetic: Arithmetic) {
         fold(&mut self.recv[range.clone()], &self.send[range], arithmetic);
     }
+
+    fn parcel(&self, to: u8) -> &[u8] {
+        &self.to[usize::from(to)]
+    }
+
+    fn expects(&self, from: u8) -> usize {
+        self.from[usize::from(from)].len()
+    }
+
+    fn take_parcel(&mut self, from: u8, at: usize, data: &[u8]) {
+        self.from[usize::from(from)][at..][..data.len()].copy_from_slice(data);
+    }
 }
 
 /// Most payload of a frame, at the usual MTU.
@@ -209,11 +252,18 @@ fn transfers(
     let all = |until| (0..until).map(|other| padded(part_bytes(c, index, other))).sum();
     let (offset, extent): (usize, usize) = (all(me), all(members));
     let part = Part { offset: offset as u16, extent: extent.max(8) as u16 };
-    let kind = c.pattern.map(|root| root, |()| part);
+    let kind = c.pattern.map(|root| root, |()| part, |()| ());
+    if c.pattern == Pattern::Exchange(()) {
+        let to = (0..members).map(|other| parcel(seed, c, index, me, other)).collect();
+        let from = (0..members).map(|other| vec![0xee; parcel_bytes(c, index, other, me)]);
+        let data = Data { index, to, from: from.collect(), ..Data::default() };
+        return vec![(Transfer::new(kind, c.bytes), data)];
+    }
     if c.pattern.parts().is_some() {
         let send = contribution(seed, index, me, part_bytes(c, index, me));
         let transfer = Transfer::new(kind, send.len()).of(extent as u64);
-        return vec![(transfer, Data { index, send, recv: vec![0xee; extent.max(8)] })];
+        let recv = vec![0xee; extent.max(8)];
+        return vec![(transfer, Data { index, send, recv, ..Data::default() })];
     }
     let divides = if algorithm == Shards { seed } else { u64::from(me) } % 2 == 1;
     let step = if divides { 2 * chunk } else { usize::MAX };
@@ -226,7 +276,7 @@ fn transfers(
         let transfer = transfer.of(c.bytes as u64);
         from += send.len();
         let recv = vec![0xee; send.len()];
-        all.push((transfer, Data { index, send, recv }));
+        all.push((transfer, Data { index, send, recv, ..Data::default() }));
     }
     all
 }
@@ -258,6 +308,7 @@ impl Member {
                 }
             }
             Pattern::Broadcast(root) if root == me => self.got.extend(&data.send),
+            Pattern::Exchange(()) => self.got.extend(data.from.concat()),
             _ => self.got.extend(&data.recv),
         }
         let last = self.ahead.front().is_none_or(|(_, next)| next.index != data.index);

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 mod operation;
+mod parcels;
 mod script;
 mod turns;
 
@@ -15,6 +16,7 @@ use crate::wire::cells::Memory;
 use crate::wire::{Algorithm, Mismatch, Transport, Wire};
 use operation::Operation;
 pub use operation::{Job, Outcome, Pattern, Raw};
+pub use parcels::{Parcel, Parcels};
 pub use script::{Script, Step, Ways};
 use turns::Turns;
 

@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use super::parcels::{Parcel, Parcels, parcel};
 use crate::leaf::arithmetic::Arithmetic;
 use crate::leaf::fold::fold;
 use crate::leaf::{Leaf, segment};
@@ -11,8 +12,9 @@ use crate::topology::{Image, Place};
 use crate::wire::cells::Memory;
 use crate::wire::{self, Algorithm, Buffers, Kind, Mismatch, Part, Transfer, Transport, Wire};
 
-/// The work of a collective, in terms of ranks of the communicator. A gather to a rank is of one chunk.
-pub type Pattern = wire::Pattern<usize, Arc<Image>>;
+/// The work of a collective, in terms of ranks of the communicator. A gather to a rank is of one chunk. An exchange is
+/// among hosts of one rank each, and no parcel has more chunks than [`wire::exchanges`] says.
+pub type Pattern = wire::Pattern<usize, Arc<Image>, Arc<Parcels>>;
 
 /// A collective whose arguments have been found valid. Its pointers are as the fields say until the
 /// operation is over; nobody else writes there meanwhile, nor reads `recv`. `unsafe` code that works with
@@ -21,7 +23,7 @@ pub type Pattern = wire::Pattern<usize, Arc<Image>>;
 pub struct Job {
     /// The ranks that bring data, and the ranks that get some. A fold of floating point is to all, by shards.
     pub pattern: Pattern,
-    /// Bytes of the message; of a gather, of this rank's part.
+    /// Bytes of the message; of a gather, of this rank's part. An exchange has its own, and its own pointers.
     pub bytes: usize,
     /// Contribution. Valid for reads of `bytes` bytes where the pattern asks for one.
     pub send: *const u8,
@@ -42,6 +44,8 @@ impl Job {
 pub struct Raw {
     send: *const u8,
     recv: *mut u8,
+    /// Of an exchange, which has nothing else.
+    parcels: Option<Arc<Parcels>>,
 }
 
 impl Raw {
@@ -52,13 +56,21 @@ impl Raw {
     /// writes, if it gives some. Both are so until the transfer is over, or nobody polls its wire any more. Until then
     /// nobody else writes to either or reads `recv`. Of a fold the two are the same, or do not overlap.
     pub unsafe fn new(send: *const u8, recv: *mut u8) -> Self {
-        Self { send, recv }
+        Self { send, recv, parcels: None }
     }
 
     /// Of a transfer without data.
     pub fn nothing() -> Self {
         let nothing = std::ptr::NonNull::dangling().as_ptr();
-        Self { send: nothing, recv: nothing }
+        Self { send: nothing, recv: nothing, parcels: None }
+    }
+
+    /// Of an exchange.
+    ///
+    /// # Safety
+    /// What [`Parcels`] says, until the transfer is over, or nobody polls its wire any more.
+    pub unsafe fn exchange(parcels: Arc<Parcels>) -> Self {
+        Self { parcels: Some(parcels), ..Self::nothing() }
     }
 }
 
@@ -103,6 +115,29 @@ impl Buffers for Raw {
         // SAFETY: the contract of `new`; the range is in the transfer, and the result does not overlap it.
         let own = unsafe { std::slice::from_raw_parts(self.send.add(range.start), range.len()) };
         self.fold(range.start, own, arithmetic);
+    }
+
+    fn parcel(&self, to: u8) -> &[u8] {
+        match self.parcels.as_ref().and_then(|parcels| parcel(&parcels.to, to)) {
+            // SAFETY: the contract of `exchange`.
+            Some(Parcel { data, bytes, .. }) if *bytes > 0 => unsafe {
+                std::slice::from_raw_parts(*data, *bytes)
+            },
+            _ => &[],
+        }
+    }
+
+    fn expects(&self, from: u8) -> usize {
+        let parcels = self.parcels.as_ref();
+        parcels.and_then(|parcels| parcel(&parcels.from, from)).map_or(0, |parcel| parcel.bytes)
+    }
+
+    fn take_parcel(&mut self, from: u8, at: usize, data: &[u8]) {
+        let parcels = self.parcels.as_ref();
+        let Some(into) = parcels.and_then(|parcels| parcel(&parcels.from, from)) else { return };
+        assert!(at + data.len() <= into.bytes, "more than was expected");
+        // SAFETY: the contract of `exchange`; the data go into the parcel. They are in a cell, which is other memory.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), into.data.add(at), data.len()) };
     }
 }
 
@@ -195,6 +230,7 @@ impl Operation {
                 // SAFETY: the job's pointers.
                 unsafe { self.submit_gather(image, place, wire, job.send, job.recv) }
             }
+            None if matches!(job.pattern, Pattern::Exchange(_)) => self.submit_exchange(wire),
             None => {
                 // By shards, stripes begin with rounds: those of hosts with several ranks, if any has.
                 let several = place.layout.hosts.iter().any(|ranks| ranks.len() > 1);
@@ -213,6 +249,16 @@ impl Operation {
             }
         };
         self.stage = Stage::Wire { block: std::ptr::null_mut(), transfers };
+    }
+
+    /// Puts an exchange on the wire. Returns the number of transfers.
+    #[inline(never)]
+    fn submit_exchange<M: Memory, F: Transport>(&self, wire: &mut Wire<M, F, Raw>) -> usize {
+        let Pattern::Exchange(parcels) = &self.job.pattern else { return 0 };
+        let transfer = Transfer::new(Kind::Exchange(()), parcels.most);
+        // SAFETY: the job's parcels.
+        wire.submit(transfer, unsafe { Raw::exchange(Arc::clone(parcels)) });
+        1
     }
 
     /// The oldest transfer on the wire is over.
@@ -261,6 +307,7 @@ impl Operation {
     ) -> bool {
         match self.stage {
             Stage::Begin => {
+                debug_assert!(!matches!(self.job.pattern, Pattern::Exchange(_)));
                 self.round = (self.job.bytes - self.at).min(most_of_round(place));
                 leaf.begin_round();
                 self.stage = Stage::Block;
@@ -409,7 +456,7 @@ impl Operation {
             let offset = image.member(place.member).start as u16;
             Part { offset, extent: image.bytes() as u16 }
         };
-        self.job.pattern.map(member, part)
+        self.job.pattern.map(member, part, |_| ())
     }
 
     /// Puts a gather on the wire: as one chunk if it fits, else as a broadcast of each member. `own` is

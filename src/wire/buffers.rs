@@ -21,6 +21,19 @@ pub trait Buffers {
     fn begin_with_own(&mut self, range: Range<usize>);
     /// If they are not: folds our contribution into the result, as `fold`.
     fn fold_own(&mut self, range: Range<usize>, arithmetic: Arithmetic);
+
+    /// Our parcel to a member, of an exchange; empty: it gets none.
+    fn parcel(&self, _to: u8) -> &[u8] {
+        &[]
+    }
+
+    /// Bytes of a member's parcel to us; 0: it sends none.
+    fn expects(&self, _from: u8) -> usize {
+        0
+    }
+
+    /// Stores what has come of a member's parcel, from its byte `at`.
+    fn take_parcel(&mut self, _from: u8, _at: usize, _data: &[u8]) {}
 }
 
 /// Contribution and result in one place.

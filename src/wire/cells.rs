@@ -282,6 +282,11 @@ impl<M: Memory> Cells<M> {
         self.post(frame, payload, FB_KIND_BROADCAST as u8)
     }
 
+    /// Puts a piece of this host's parcel to another into its cell, in the same way.
+    pub fn post_piece(&self, frame: &fb_frame, payload: &[u8]) -> &[u8] {
+        self.post(frame, payload, FB_KIND_PIECE as u8)
+    }
+
     /// The payload of a frame of this host that has been posted.
     pub fn posted(&self, frame: &fb_frame) -> &[u8] {
         // SAFETY: a posted cell, of as many bytes, is written again only when all members have released the chunk, as in
@@ -292,10 +297,10 @@ impl<M: Memory> Cells<M> {
     fn post(&self, frame: &fb_frame, payload: &[u8], kind: u8) -> &[u8] {
         assert!(payload.len() <= self.memory.most_bytes().into());
         let (head, cell) = (self.head(frame.seq), self.cell(frame.seq));
-        let is_broadcast = kind == FB_KIND_BROADCAST as u8;
+        let is_complete = kind != FB_KIND_CONTRIBUTION as u8;
         let locked = head.lock();
-        // Of a broadcast the seal of its payload, which a program or user-space hook sends on.
-        let arrived = if is_broadcast { frame.detail } else { 0 };
+        // Of a broadcast or a piece the seal of its payload, which a program or user-space hook sends on.
+        let arrived = if is_complete { frame.detail } else { 0 };
         head.arrived.store(arrived, Ordering::Relaxed);
         head.consumed.store(frame.consumed, Ordering::Relaxed);
         // SAFETY: a cell of the memory, which has room for the payload. Its lock is taken, which keeps the programs out.
@@ -317,7 +322,7 @@ impl<M: Memory> Cells<M> {
             std::ptr::copy_nonoverlapping(payload.as_ptr(), data, payload.len());
         }
         head.seq.store(frame.seq, Ordering::Release);
-        if is_broadcast {
+        if is_complete {
             head.ready.store(frame.seq, Ordering::Release);
         }
         drop(locked);

@@ -6,10 +6,12 @@ use std::time::Instant;
 
 use super::buffers::Buffers;
 use super::cells::Memory;
+use super::pairs::Pairs;
 use super::patience::Turn;
 use super::stripe::Stripe;
 use super::{
-    Algorithm, Kind, Mismatch, Part, Transfer, Transport, Wire, chunks_in_flight, most_frames,
+    Algorithm, Kind, Mismatch, Part, Transfer, Transport, Wire, chunks_in_flight, exchanges,
+    most_frames,
 };
 use crate::bindings as b;
 
@@ -22,12 +24,29 @@ pub(super) struct Flight<B> {
     chunks: usize,
     /// Chunks that are waited for.
     pub(super) awaited: usize,
-    by_shards: bool,
+    way: Way,
     /// By shards: what was started; and this member's contribution to its own shard of each, where the
     /// result takes its place.
     pub(super) stripes: Vec<Stripe>,
     pub(super) stash: Vec<Vec<u8>>,
     pub(super) mismatch: Option<Mismatch>,
+}
+
+/// The way of a transfer's chunks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// One after the other.
+    Single,
+    Shards,
+    /// An exchange: all at once.
+    Pairs,
+}
+
+/// The next thing to start of a transfer.
+enum Next {
+    Chunk,
+    Stripe(Stripe),
+    Exchange(Pairs),
 }
 
 /// A transfer that is over.
@@ -63,6 +82,8 @@ pub(super) enum Coming {
     Piece(u8),
     /// The chunk, which is here already: it says that another has it.
     Word,
+    /// A piece of a member's parcel; its chunk is the row.
+    Parcel(u8),
 }
 
 /// Transfers under way, in the order in which they were submitted.
@@ -96,7 +117,13 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
     /// order. Nothing is sent before [`Wire::poll`].
     pub fn submit(&mut self, transfer: Transfer, buffers: B) {
         let chunks = transfer.chunks(usize::from(self.identity.chunk_bytes));
-        let by_shards = transfer.is_by_shards(self.identity.members, self.cells.window());
+        let (members, window) = (self.identity.members, self.cells.window());
+        let way = match transfer.kind {
+            Kind::Exchange(()) => Way::Pairs,
+            _ if transfer.is_by_shards(members, window) => Way::Shards,
+            _ => Way::Single,
+        };
+        debug_assert!(way != Way::Pairs || chunks <= exchanges(members.into(), window));
         let (stripes, stash) = (Vec::new(), Vec::new());
         let flight = Flight {
             transfer,
@@ -104,7 +131,7 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
             started: 0,
             chunks,
             awaited: 0,
-            by_shards,
+            way,
             stripes,
             stash,
             mismatch: None,
@@ -168,19 +195,24 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
                 continue;
             }
             let (transfer, chunk, of) = (flight.transfer, flight.started, flight.chunks);
-            let stripe = flight.by_shards.then(|| self.next_stripe(&transfer, chunk, of));
+            let next = match flight.way {
+                Way::Single => Next::Chunk,
+                Way::Shards => Next::Stripe(self.next_stripe(&transfer, chunk, of)),
+                Way::Pairs => Next::Exchange(self.next_pairs(of)),
+            };
             // Counted from the oldest that is waited for: what others learn of us must not fall
             // behind (docs/contributing/protocol.md).
-            let room = match &stripe {
-                Some(stripe) => self.room_for(stripe),
-                None => {
+            let room = match &next {
+                Next::Stripe(stripe) => self.room_for(stripe.numbers()),
+                Next::Exchange(pairs) => self.room_for(pairs.numbers()),
+                Next::Chunk => {
                     let under_way = self.next_seq - 1 - self.done;
                     (under_way < chunks_in_flight(self.cells.window())).then_some(1)
                 }
             };
             let Some(numbers) = room else { break };
             // A receiver of a broadcast starts nothing: it only notes what is to come.
-            let passive = stripe.is_none()
+            let passive = matches!(next, Next::Chunk)
                 && matches!(transfer.kind, Kind::Broadcast(root) if root != self.identity.me);
             if self.sync_is_due(transfer.kind, numbers) {
                 moved |= self.harvest_sync();
@@ -190,7 +222,7 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
                 // Earlier chunks are still awaited here, but the others need not wait for them: our
                 // `consumed` tells them how far they may go.
                 self.start_sync();
-                // A stripe's numbers begin behind the sync's.
+                // The numbers of a stripe or an exchange begin behind the sync's.
                 continue;
             }
             if !passive && !self.may_start(numbers) {
@@ -199,9 +231,10 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
                     break;
                 }
             }
-            match stripe {
-                Some(stripe) => self.start_stripe(&transfer, stripe),
-                None => {
+            match next {
+                Next::Stripe(stripe) => self.start_stripe(&transfer, stripe),
+                Next::Exchange(pairs) => self.start_exchange(pairs),
+                Next::Chunk => {
                     let seq = self.next_seq;
                     self.next_seq += 1;
                     self.start_chunk(&transfer, seq, chunk);
@@ -241,6 +274,7 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
                 (b::FB_KIND_CONTRIBUTION, root, 0)
             }
             Kind::Broadcast(root) => (b::FB_KIND_BROADCAST, root, 0),
+            Kind::Exchange(()) => unreachable!("its pieces have frames of their own"),
         };
         let Part { offset, extent } = transfer.kind.parts().copied().unwrap_or_default();
         let ((op, type_), flags) = (transfer.codes(), flags as u8);
@@ -289,6 +323,7 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
                 false
             }
             Kind::Broadcast(_) => true,
+            Kind::Exchange(()) => unreachable!("it starts all at once"),
         };
         flight.started += 1;
         if awaited {
@@ -358,6 +393,8 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
             }
             if let Coming::Piece(source) = coming {
                 self.take_piece(&mut flights, awaited, source);
+            } else if let Coming::Parcel(source) = coming {
+                self.take_parcel(&mut flights, awaited, source, mismatch);
             } else {
                 let range = self.range(&transfer, chunk);
                 let length = transfer.kind.parts().map_or(range.len(), |p| usize::from(p.extent));
@@ -387,7 +424,7 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
             // Its payload is not taken.
             Coming::Word => return true,
             Coming::Chunk => None,
-            Coming::Piece(source) => Some(source),
+            Coming::Piece(source) | Coming::Parcel(source) => Some(source),
         };
         self.cells
             .deposit(seq, source)
@@ -398,9 +435,10 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
     #[inline]
     fn mismatch(&self, seq: u64, flight: &Flight<B>, coming: Coming) -> Option<Mismatch> {
         let kind = match (coming, flight.transfer.kind) {
+            (Coming::Parcel(source), _) => return self.parcel_mismatch(seq, flight, source),
             (Coming::Piece(_), _) => b::FB_KIND_PIECE,
             (Coming::Word, _) | (_, Kind::Broadcast(_)) => b::FB_KIND_BROADCAST,
-            _ if flight.by_shards => b::FB_KIND_BROADCAST,
+            _ if flight.way == Way::Shards => b::FB_KIND_BROADCAST,
             _ => b::FB_KIND_CONTRIBUTION,
         };
         let message = flight.transfer.message;
@@ -436,8 +474,12 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
             match coming {
                 // The sender of a piece waits for the result of it.
                 Coming::Piece(_) => continue,
-                _ if flight.by_shards && turn == Turn::Aggregator => continue,
-                _ if flight.by_shards => {
+                _ if flight.way != Way::Single && turn == Turn::Aggregator => continue,
+                Coming::Parcel(source) => {
+                    self.ask_for_parcel(&mut flights, awaited, source);
+                    continue;
+                }
+                _ if flight.way == Way::Shards => {
                     self.ask_for_shard(&mut flights, awaited);
                     continue;
                 }

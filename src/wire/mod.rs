@@ -17,10 +17,12 @@
 
 mod buffers;
 pub mod cells;
+mod exchange;
 mod flight;
 mod identity;
 mod mismatch;
 pub mod native;
+mod pairs;
 mod patience;
 mod pattern;
 mod seal;
@@ -79,6 +81,12 @@ pub trait Transport {
     /// Something came that was waited for.
     #[inline]
     fn made_progress(&mut self) {}
+}
+
+/// Most chunks of a parcel of an exchange, in groups of so many members and a window of so many cells. 0: they have no
+/// exchanges.
+pub fn exchanges(members: usize, window: u64) -> usize {
+    pairs::most_rows(members, window)
 }
 
 /// Frames with so much payload that can be sent at once: as many as a datagram holds.

@@ -3,9 +3,9 @@
 use crate::leaf::arithmetic::Arithmetic;
 
 /// The pattern of a collective among `R`: the members of a group, or the ranks of a communicator. `P` says where each
-/// one's part of a gather lies.
+/// one's part of a gather lies, `X` which parcels an exchange has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pattern<R, P> {
+pub enum Pattern<R, P, X> {
     /// Everyone waits for everyone; there are no data.
     Barrier,
     /// Everyone contributes, everyone gets the result (Allreduce).
@@ -18,9 +18,11 @@ pub enum Pattern<R, P> {
     GatherToAll(P),
     /// Everyone's part to the root (Gather).
     GatherToRoot(R, P),
+    /// Each one's parcels to others, of any sizes, also none (Alltoallv).
+    Exchange(X),
 }
 
-impl<R: Copy + PartialEq, P> Pattern<R, P> {
+impl<R: Copy + PartialEq, P, X> Pattern<R, P, X> {
     /// Whether this one contributes: data, or to a barrier that it is there.
     pub fn brings(&self, this: R) -> bool {
         !matches!(self, Self::Broadcast(root) if *root != this)
@@ -29,13 +31,13 @@ impl<R: Copy + PartialEq, P> Pattern<R, P> {
     /// Whether this one waits for a result.
     pub fn gets(&self, this: R) -> bool {
         match self {
-            Self::Barrier | Self::FoldToAll(_) | Self::GatherToAll(_) => true,
+            Self::Barrier | Self::FoldToAll(_) | Self::GatherToAll(_) | Self::Exchange(_) => true,
             Self::FoldToRoot(root, _) | Self::GatherToRoot(root, _) => *root == this,
             Self::Broadcast(root) => *root != this,
         }
     }
 
-    /// Whether everyone waits for everyone.
+    /// Whether everyone waits for everyone. In an exchange nobody waits for those who have nothing for it.
     pub fn is_to_all(&self) -> bool {
         matches!(self, Self::Barrier | Self::FoldToAll(_) | Self::GatherToAll(_))
     }
@@ -57,7 +59,12 @@ impl<R: Copy + PartialEq, P> Pattern<R, P> {
     }
 
     /// The same among others.
-    pub fn map<S, Q>(&self, root: impl Fn(R) -> S, parts: impl Fn(&P) -> Q) -> Pattern<S, Q> {
+    pub fn map<S, Q, Y>(
+        &self,
+        root: impl Fn(R) -> S,
+        parts: impl Fn(&P) -> Q,
+        parcels: impl Fn(&X) -> Y,
+    ) -> Pattern<S, Q, Y> {
         match self {
             Self::Barrier => Pattern::Barrier,
             Self::FoldToAll(arithmetic) => Pattern::FoldToAll(*arithmetic),
@@ -65,6 +72,7 @@ impl<R: Copy + PartialEq, P> Pattern<R, P> {
             Self::Broadcast(at) => Pattern::Broadcast(root(*at)),
             Self::GatherToAll(of) => Pattern::GatherToAll(parts(of)),
             Self::GatherToRoot(at, of) => Pattern::GatherToRoot(root(*at), parts(of)),
+            Self::Exchange(of) => Pattern::Exchange(parcels(of)),
         }
     }
 }

@@ -29,9 +29,10 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
         Stripe { root, ..Stripe::new(self.next_seq, started, of, members, window) }
     }
 
-    /// How much of the sequence the stripe takes, if it may be under way beside what is.
-    pub(super) fn room_for(&self, stripe: &Stripe) -> Option<u64> {
-        let (under_way, numbers) = (self.next_seq - 1 - self.done, stripe.numbers());
+    /// So much of the sequence, of a stripe or an exchange, if it may be under way beside what is.
+    pub(super) fn room_for(&self, numbers: u64) -> Option<u64> {
+        // If nothing is awaited, there is room even behind a sync that `done` does not count yet.
+        let under_way = self.flights.oldest().map_or(0, |oldest| self.next_seq - oldest);
         let fits = under_way == 0 || under_way + numbers <= in_flight(self.cells.window());
         fits.then_some(numbers)
     }

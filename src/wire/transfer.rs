@@ -6,7 +6,7 @@ use crate::bindings as b;
 use crate::leaf::arithmetic::Arithmetic;
 
 /// The effect of a transfer. Roots are members, and a gather is of one chunk.
-pub type Kind = Pattern<u8, Part>;
+pub type Kind = Pattern<u8, Part, ()>;
 
 /// This member's part of a gathered chunk; its bytes are the transfer's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Part {
 pub struct Transfer {
     pub(super) kind: Kind,
     pub(super) algorithm: Algorithm,
-    /// Length of this member's contribution, or of the broadcast.
+    /// Length of this member's contribution, or of the broadcast; of an exchange, most bytes of a parcel.
     pub(super) bytes: usize,
     /// Index of the first chunk in the message that this is a part of.
     pub(super) first: usize,
@@ -31,7 +31,7 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// A transfer of `bytes`.
+    /// A transfer of `bytes`; of an exchange, of parcels of so many bytes at most, on all members alike.
     pub fn new(kind: Kind, bytes: usize) -> Self {
         Self::part_of_message(kind, bytes, 0)
     }

@@ -109,6 +109,7 @@ impl Collective {
         match &self.pattern {
             Pattern::Broadcast(root) => self.brings(seed, number, *root),
             Pattern::Barrier => Vec::new(),
+            Pattern::Exchange(_) => unreachable!("none is drawn"),
             Pattern::FoldToAll(arithmetic) | Pattern::FoldToRoot(_, arithmetic) => {
                 let mut all = self.brings(seed, number, 0);
                 for rank in 1..ranks {

@@ -1,0 +1,88 @@
+//! The places of an exchange's pieces in a group's sequence. Pure.
+
+use super::stripe::in_flight;
+use crate::bindings as b;
+
+/// The numbers of an exchange: a row of each parcel for each sum of two members, by direction.
+///
+/// The sum of a pair, modulo the number of members, tells each of the two the other. So under one number no host is in
+/// two pairs: it has one outgoing piece, or one incoming piece, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pairs {
+    /// Its first number in the sequence.
+    pub(super) base: u64,
+    /// Chunks that a parcel may have.
+    pub(super) rows: usize,
+    pub(super) members: u8,
+}
+
+impl Pairs {
+    /// How much of the sequence it takes.
+    pub(super) fn numbers(&self) -> u64 {
+        (2 * usize::from(self.members) * self.rows) as u64
+    }
+
+    /// The number of a piece from one member to another.
+    pub(super) fn piece(&self, from: u8, to: u8, row: usize) -> u64 {
+        let [i, j] = [from, to].map(usize::from);
+        let matching = 2 * ((i + j) % usize::from(self.members)) + usize::from(i > j);
+        self.base + (matching * self.rows + row) as u64
+    }
+}
+
+/// Most chunks of a parcel, in groups of so many members: an exchange takes a quarter of the window at most, and a parcel
+/// a super-frame. 0: the window is too small for any.
+pub(super) fn most_rows(members: usize, window: u64) -> usize {
+    (in_flight(window) as usize / (2 * members)).min(b::FB_MOST_FRAMES as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Every piece has a number of its own at both of its ends, within the exchange.
+    #[test]
+    fn a_number_names_one_piece_of_a_host() {
+        for (members, rows) in [(2, 1), (2, 44), (3, 5), (5, 1), (8, 16), (63, 2), (64, 2)] {
+            let pairs = Pairs { base: 7, rows, members };
+            for host in 0..members {
+                let mut seen = BTreeSet::new();
+                for other in (0..members).filter(|other| *other != host) {
+                    for row in 0..rows {
+                        for number in [pairs.piece(host, other, row), pairs.piece(other, host, row)]
+                        {
+                            assert!(seen.insert(number), "{pairs:?}: {host} {other} {row}");
+                            assert!((7..7 + pairs.numbers()).contains(&number));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The rows of a parcel follow each other.
+    #[test]
+    fn a_parcel_is_of_a_run_of_numbers() {
+        let pairs = Pairs { base: 100, rows: 4, members: 5 };
+        for row in 0..4 {
+            assert_eq!(pairs.piece(3, 1, row), pairs.piece(3, 1, 0) + row as u64);
+        }
+        assert_eq!(pairs.piece(3, 1, 0), 100 + (2 * 4 + 1) * 4);
+        assert_eq!(pairs.piece(1, 3, 0), 100 + 2 * 4 * 4);
+    }
+
+    #[test]
+    fn an_exchange_takes_a_quarter_of_the_window_at_most() {
+        for members in 2..=64u8 {
+            for window in [8, 16, 64, 256, 1024, 4096] {
+                let rows = most_rows(members.into(), window);
+                let numbers = |rows| Pairs { base: 1, rows, members }.numbers();
+                assert!(numbers(rows) <= window / 4);
+                assert!(rows == 44 || numbers(rows + 1) > window / 4);
+            }
+        }
+        assert_eq!([(64, 1024), (64, 256), (2, 1024)].map(|(n, w)| most_rows(n, w)), [2, 0, 44]);
+    }
+}

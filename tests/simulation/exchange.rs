@@ -1,0 +1,66 @@
+//! Exchanges: every member's parcels to others, of any sizes, mostly none.
+//!
+//! Checked: as in the other runs. Besides, a member that has left its call need do nothing more for its parcels to arrive.
+
+use foldback::bindings as b;
+use foldback::wire::Algorithm::{Direct, Ring, Shards, Star};
+use foldback::wire::exchanges;
+
+use crate::adversary::Fault;
+use crate::{CALM, CHUNK, GHOSTS, Order, ROUGH, Setting, drawn, run};
+
+/// Exchanges among other collectives, of as many rows as there may be, but no more than so many.
+fn of_parcels(setting: Setting, most_rows: usize, alone: bool) -> Setting {
+    let rows = exchanges(setting.members.into(), setting.window.into()).min(most_rows);
+    assert!(rows > 0, "{} members, {} cells", setting.members, setting.window);
+    let most_bytes = rows * CHUNK;
+    Setting { order: Order::Parcels { rows, alone }, most_bytes, ..setting }
+}
+
+#[test]
+fn parcels_of_any_size_come_whole() {
+    for (members, window) in [(2, 256), (3, 256), (5, 1024), (8, 1024), (64, 1024)] {
+        for fault in [CALM, ROUGH] {
+            let collectives = if members == 64 { 12 } else { 100 };
+            let setting = Setting { members, window, collectives, fault, ..drawn(members.into()) };
+            run(&of_parcels(setting, usize::MAX, false));
+        }
+    }
+}
+
+/// A quarter of these windows holds one or a few rows; syncs alone move on those of exchanges alone.
+#[test]
+fn they_do_in_the_smallest_windows() {
+    for (members, window) in [(2, 16), (2, 32), (3, 32), (4, 32), (5, 64), (8, 64), (8, 256)] {
+        for seed in 0u64..12 {
+            let fault = [CALM, ROUGH, GHOSTS][(seed % 3) as usize];
+            let algorithm = [Direct, Star, Shards, Ring][(seed % 4) as usize];
+            let depth = [1, 2, 20][(seed / 2 % 3) as usize];
+            let drawn = Setting { members, window, algorithm, depth, fault, ..drawn(seed) };
+            run(&of_parcels(Setting { collectives: 60, ..drawn }, 4, seed.is_multiple_of(2)));
+        }
+    }
+}
+
+#[test]
+fn they_do_while_programs_end_and_hosts_move() {
+    let mut rescued = 0;
+    for seed in 0u64..24 {
+        let fault = Fault { crashes: seed % 2, moves: 20 * (seed / 2 % 2), ..ROUGH };
+        let dead = if seed.is_multiple_of(3) { 0b10 } else { 0 };
+        let setting = Setting { fault: Fault { dead, ..fault }, collectives: 60, ..drawn(seed) };
+        rescued += run(&of_parcels(Setting { window: 256, ..setting }, 3, false)).rescued;
+    }
+    assert!(rescued > 0);
+}
+
+/// The chunks of jumbo frames, which are sent seven at once.
+#[test]
+fn they_do_in_long_chunks() {
+    for seed in 0u64..8 {
+        let chunk = b::FB_JUMBO_BYTES as usize;
+        let setting = Setting { chunk, collectives: 30, window: 1024, ..drawn(seed) };
+        let setting = of_parcels(setting, usize::MAX, false);
+        run(&Setting { most_bytes: 100_000, ..setting });
+    }
+}
