@@ -181,7 +181,11 @@ impl Host {
 
     /// The frame that the programs of this host must send to `to`, to the last byte.
     pub fn sent(&self, to: u8, kind: b::fb_kind, chunk: Chunk, payload: &[u8]) -> Vec<u8> {
-        let packet = self.packet(self.me, to, chunk.frame(kind), payload).with(|p| {
+        self.sent_frame(to, chunk.frame(kind), payload)
+    }
+
+    pub fn sent_frame(&self, to: u8, frame: b::fb_frame, payload: &[u8]) -> Vec<u8> {
+        let packet = self.packet(self.me, to, frame, payload).with(|p| {
             (p.ip.tos, p.ip.id, p.ip.ttl) = (0, 0, 64);
             p.udp.from = b::FB_UDP_PORT as u16;
         });
@@ -251,6 +255,16 @@ impl Host {
         self.change_cell(chunk.seq, |cell| {
             cell.kind = b::FB_KIND_BROADCAST as u8;
             cell.ready = chunk.seq;
+        });
+    }
+
+    /// Puts a piece into its cell, as the sender of a parcel does, with a seal of its payload and the bytes of the parcel.
+    pub fn post_piece(&self, chunk: Chunk, payload: &[u8], seal: u64, message: u64) {
+        self.post(chunk, payload);
+        self.change_cell(chunk.seq, |cell| {
+            cell.kind = b::FB_KIND_PIECE as u8;
+            cell.ready = chunk.seq;
+            (cell.arrived, cell.message) = (seal, message);
         });
     }
 

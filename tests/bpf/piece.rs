@@ -2,7 +2,7 @@
 
 use foldback::bindings as b;
 
-use crate::host::{Chunk, Host, TC_NEXT, TC_TAKEN, WINDOW, XDP_DROP};
+use crate::host::{Chunk, Host, TC_NEXT, TC_REDIRECT, TC_TAKEN, WINDOW, XDP_DROP, XDP_PASS};
 use crate::namespace::{Peer, in_namespace};
 use crate::star::data;
 
@@ -48,6 +48,9 @@ fn none_is_taken_that_is_not_for_this_host() {
     });
 }
 
+/// Of member 1's parcel to member 3.
+const POSTED: Chunk = Chunk { target: 3, flags: b::FB_FLAG_POSTED as u8, ..PIECE };
+
 #[test]
 fn it_leaves_as_it_is_and_is_never_sent_again() {
     in_namespace(|| {
@@ -61,5 +64,88 @@ fn it_leaves_as_it_is_and_is_never_sent_again() {
         assert_eq!(host.ingress(&host.pull(2, PIECE)).code, TC_TAKEN);
         assert_eq!(host.counted(), "deposited 1, frames_in 2");
         assert!(peer.frames(0).is_empty());
+    });
+}
+
+#[test]
+fn a_posted_one_is_sent_again_to_whom_it_is_for() {
+    in_namespace(|| {
+        let payload: Vec<u8> = (0..b::FB_CHUNK_BYTES).map(|i| (i * 7) as u8).collect();
+        for host in [Host::new(4, 1), Host::without_key(4, 1)] {
+            let peer = Peer::listen();
+            host.post_piece(POSTED, &payload, 0x5ea1, 5000);
+            let sent =
+                b::fb_frame { detail: 0x5ea1, message: 5000, ..POSTED.frame(b::FB_KIND_PIECE) };
+            let question = host.pull(3, POSTED);
+            // XDP cannot send.
+            assert_eq!(host.xdp(&question).code, XDP_PASS);
+            for _ in 0..2 {
+                let verdict = host.ingress(&question);
+                assert_eq!((verdict.code, verdict.mark), (TC_REDIRECT, b::FB_MARK));
+                assert!(verdict.packet == host.sent_frame(3, sent, &payload));
+                assert_eq!(host.counted(), "frames_in 1, frames_out 1, retransmissions 1");
+            }
+            assert!(peer.frames(0).is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_posted_one_is_told_to_nobody_else() {
+    in_namespace(|| {
+        let (host, peer) = (Host::new(4, 1), Peer::listen());
+        host.post_piece(POSTED, b"theirs", 1, 6);
+        // Of another member; in the name of whom it is for; and of chunks before and behind it.
+        for (asker, chunk) in [
+            (0, Chunk { target: 0, ..POSTED }),
+            (2, POSTED),
+            (3, Chunk { seq: 3, ..POSTED }),
+            (0, Chunk { seq: 3, target: 0, ..POSTED }),
+        ] {
+            assert_eq!(host.ingress(&host.pull(asker, chunk)).code, TC_TAKEN);
+            assert_eq!(host.counted(), "frames_in 1", "{asker}: {chunk:?}");
+        }
+        let stale = Chunk { seq: 10, ..POSTED };
+        host.post_piece(stale, b"later", 1, 5);
+        assert_eq!(host.ingress(&host.pull(3, POSTED)).code, TC_TAKEN);
+        assert_eq!(host.counted(), "drop_stale 1, frames_in 1");
+        assert!(peer.frames(0).is_empty());
+    });
+}
+
+/// Its receiver has it, and nobody else is to have it from there.
+#[test]
+fn a_posted_one_that_has_come_is_not_passed_on() {
+    in_namespace(|| {
+        let (host, peer) = (Host::new(4, 1), Peer::listen());
+        let piece = Chunk { target: 1, ..POSTED };
+        assert_eq!(host.ingress(&host.piece(3, piece, b"mine")).code, TC_TAKEN);
+        assert_eq!(host.counted(), "deposited 1, frames_in 1");
+        let cell = host.cell(2);
+        assert_eq!((cell.ready, cell.flags), (2, b::FB_FLAG_POSTED as u8));
+        // Also to its sender, which asks for nothing.
+        for asker in [0, 3] {
+            assert_eq!(host.ingress(&host.pull(asker, piece)).code, TC_TAKEN);
+            assert_eq!(host.counted(), "frames_in 1");
+        }
+        // It was asked for too early: the leader is to know.
+        let repeated = host.control().repeated;
+        host.ingress(&host.piece(3, piece, b"mine"));
+        assert_eq!(host.counted(), "duplicates 1, frames_in 1");
+        assert_eq!(host.control().repeated, repeated + 1);
+        assert!(peer.frames(0).is_empty());
+    });
+}
+
+#[test]
+fn only_a_piece_is_posted() {
+    in_namespace(|| {
+        let host = Host::new(4, 1);
+        for kind in [b::FB_KIND_BROADCAST, b::FB_KIND_RESULT, b::FB_KIND_PULL] {
+            let odd = host.piece(3, Chunk { target: 3, ..POSTED }, b"oops");
+            let odd = odd.with(|p| p.frame.kind = kind as u8);
+            assert_eq!(host.ingress(&odd).code, TC_TAKEN);
+            assert_eq!(host.counted(), "drop_malformed 1");
+        }
     });
 }

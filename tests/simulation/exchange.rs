@@ -2,12 +2,15 @@
 //!
 //! Checked: as in the other runs. Besides, a member that has left its call need do nothing more for its parcels to arrive.
 
+use std::time::{Duration, Instant};
+
 use foldback::bindings as b;
 use foldback::wire::Algorithm::{Direct, Ring, Shards, Star};
-use foldback::wire::exchanges;
+use foldback::wire::{Kind, Mismatch, Transfer, exchanges};
 
 use crate::adversary::Fault;
-use crate::{CALM, CHUNK, GHOSTS, Order, ROUGH, Setting, drawn, run};
+use crate::network::Network;
+use crate::{CALM, CELLS, CHUNK, Data, GHOSTS, LONG_SUM, MOST, Order, ROUGH, Setting, drawn, run};
 
 /// Exchanges among other collectives, of as many rows as there may be, but no more than so many.
 fn of_parcels(setting: Setting, most_rows: usize, alone: bool) -> Setting {
@@ -62,5 +65,62 @@ fn they_do_in_long_chunks() {
         let setting = Setting { chunk, collectives: 30, window: 1024, ..drawn(seed) };
         let setting = of_parcels(setting, usize::MAX, false);
         run(&Setting { most_bytes: 100_000, ..setting });
+    }
+}
+
+/// Member `from` has a parcel for member `to`, of other bytes than that one expects. Nobody has another.
+fn disagree(from: u8, to: u8, [sent, expected]: [usize; 2], seed: u64) {
+    let members = 3;
+    let network = Network::new(seed, CELLS, members, seed.is_multiple_of(2), ROUGH);
+    let start = Instant::now();
+    let what = format!("{from} to {to}, {sent} for {expected}, seed {seed}");
+    let mut wires: Vec<_> = (0..members)
+        .map(|me| {
+            let mut wire = network.wire(me);
+            let parcels = |end: u8, other: u8, bytes: usize| {
+                let has = |member| if me == end && member == other { bytes } else { 0 };
+                (0..members).map(|member| vec![1; has(member)]).collect()
+            };
+            let (to, from) = (parcels(from, to, sent), parcels(to, from, expected));
+            let most = sent.max(expected);
+            let exchange = Data { to, from, ..Data::default() };
+            wire.submit(Transfer::new(Kind::Exchange(()), most), exchange);
+            let fold = Data { send: vec![1; 8], recv: vec![0; 8], ..Data::default() };
+            wire.submit(Transfer::new(Kind::FoldToAll(LONG_SUM), 8), fold);
+            (wire, Vec::new())
+        })
+        .collect();
+    let mut idle = 0;
+    while wires.iter().any(|(_, over)| over.len() < 2) {
+        idle += 1;
+        assert!(idle < 2_000_000 && start.elapsed() < MOST, "stuck: {what}");
+        if network.deliver() {
+            continue;
+        }
+        for (wire, over) in &mut wires {
+            wire.poll(|| start + Duration::from_micros(network.now()));
+            over.extend(wire.take_over());
+            network.pass_time();
+        }
+    }
+    for (me, (wire, over)) in (0..members).zip(wires) {
+        assert!(!wire.out_of_step, "{what}");
+        let (here, elsewhere) = (expected as u64, sent as u64);
+        let told = (me == to).then_some(Mismatch::Length { here, elsewhere });
+        assert_eq!(over[0].mismatch, told, "{me}: {what}");
+        assert_eq!(over[1].mismatch, None, "{me}: {what}");
+        assert_eq!(over[1].buffers.recv, [members; 8], "{me}: {what}");
+    }
+}
+
+/// Whatever the lengths are, all members use up the same numbers.
+#[test]
+fn members_that_do_not_agree_on_a_parcel_go_on() {
+    for seed in 0..10 {
+        for (from, to) in [(0, 1), (2, 1), (1, 0)] {
+            for lengths in [[8, 16], [16, 8], [8, 4000], [4000, 8], [4000, 4001]] {
+                disagree(from, to, lengths, seed);
+            }
+        }
     }
 }

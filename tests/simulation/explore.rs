@@ -17,7 +17,10 @@ use foldback::wire::{Kind, Transfer};
 
 use crate::adversary::{Choices, Deviation};
 use crate::network::{Network, Shape};
-use crate::{CELLS, CHUNK, Collective, LONG_SUM, Member, Order, Pattern, collectives, transfers};
+use crate::{
+    CELLS, CHUNK, Collective, Data, LONG_SUM, Member, Order, Pattern, collectives, parcel_bytes,
+    transfers,
+};
 
 #[derive(Clone, Copy, Debug)]
 struct Setting {
@@ -190,14 +193,16 @@ fn only_the_last_waits(algorithm: Algorithm, members: u8, deviations: &[Deviatio
     choices.borrow().alternatives.clone()
 }
 
+/// The choices, from one on, that are frames'.
+fn frames(choices: &[usize], from: usize) -> Vec<usize> {
+    let all = choices.iter().enumerate().skip(from);
+    all.filter(|(_, alternatives)| **alternatives > 1).map(|(at, _)| at).collect()
+}
+
 /// Their kernels have what they gave, and are asked for it by the aggregator's, whose rank is away, too. So is what
 /// one more loss keeps them from saying.
 #[test]
 fn a_lost_frame_is_repaired_without_those_who_are_away() {
-    let frames = |choices: &[usize], from: usize| {
-        let all = choices.iter().enumerate().skip(from);
-        all.filter(|(_, alternatives)| **alternatives > 1).map(|(at, _)| at).collect::<Vec<_>>()
-    };
     for (members, algorithm) in [(2, Star), (3, Star), (5, Star), (2, Ring), (3, Ring), (5, Ring)] {
         let run = |deviations: &[Deviation]| only_the_last_waits(algorithm, members, deviations);
         let mut lost = 0;
@@ -210,6 +215,58 @@ fn a_lost_frame_is_repaired_without_those_who_are_away() {
             }
         }
         assert!(lost >= 2 * (u32::from(members) - 1), "{lost}");
+    }
+}
+
+/// All members but the last have a parcel of two rows for it, expect nothing, and have left their calls. Returns the number
+/// of alternatives of each choice.
+fn only_the_last_gets_parcels(members: u8, deviations: &[Deviation]) -> Vec<usize> {
+    let choices = Rc::new(RefCell::new(Choices::new(deviations)));
+    let network = Network::under(Box::new(choices.clone()), CELLS, members, false, true);
+    let start = Instant::now();
+    let (last, most) = (members - 1, CHUNK + 8);
+    let parcel = |from: u8| if from == last { Vec::new() } else { vec![from + 1; most] };
+    let submit = |me: u8| {
+        let mut wire = network.wire(me);
+        let to = |other| if other == last { parcel(me) } else { Vec::new() };
+        let from = |other| if me == last { vec![0; parcel(other).len()] } else { Vec::new() };
+        let [to, from] = [(0..members).map(to).collect(), (0..members).map(from).collect()];
+        let data = Data { to, from, ..Data::default() };
+        wire.submit(Transfer::new(Kind::Exchange(()), most), data);
+        wire.poll(|| start);
+        wire
+    };
+    // They are kept: their keepers' hooks answer, as their kernels do.
+    let mut left: Vec<_> = (0..last).map(submit).collect();
+    assert!(left.iter_mut().all(|wire| wire.take_over().is_some() && wire.is_idle()));
+    let mut waits = submit(last);
+    for round in 0.. {
+        assert!(round < MOST_ROUNDS, "stuck with {deviations:?}: {:?}", network.counters());
+        while network.deliver() {}
+        waits.poll(|| start + Duration::from_micros(network.now()));
+        if let Some(over) = waits.take_over() {
+            let all: Vec<_> = (0..members).map(parcel).collect();
+            assert!(over.buffers.from == all && over.mismatch.is_none(), "{deviations:?}");
+            break;
+        }
+        network.skip();
+    }
+    choices.borrow().alternatives.clone()
+}
+
+/// Their kernels have the parcels, whatever two frames are lost: also a question, or its answer.
+#[test]
+fn a_lost_parcel_is_repaired_without_those_who_have_left() {
+    for members in [2, 3, 5] {
+        let mut lost = 0;
+        for first in frames(&only_the_last_gets_parcels(members, &[]), 0) {
+            lost += 1;
+            // The first alternative of a frame is its loss.
+            for second in frames(&only_the_last_gets_parcels(members, &[(first, 1)]), first + 1) {
+                only_the_last_gets_parcels(members, &[(first, 1), (second, 1)]);
+            }
+        }
+        assert_eq!(lost, 2 * (u32::from(members) - 1));
     }
 }
 
@@ -247,6 +304,28 @@ fn shards_bear_any_deviation() {
     for members in [2, 3] {
         let setting = Setting { members, algorithm: Shards, deviations: 1, ..TWO };
         explore(&setting, &six(Shards));
+    }
+}
+
+/// Exchanges of two rows at most, between other collectives.
+#[test]
+fn exchanges_bear_any_two_deviations() {
+    let of = |pattern, bytes| Collective { pattern, bytes };
+    let (exchange, sum) = (Pattern::Exchange(()), Pattern::FoldToAll(LONG_SUM));
+    let mut plan = vec![of(exchange, CHUNK + 8); 6];
+    plan[2] = of(sum, 16);
+    plan[4] = of(Pattern::Broadcast(1), 16);
+    for (members, deviations, least) in [(2, 2, 3), (3, 1, 6)] {
+        let pairs = |c: &Collective, index| {
+            let all = (0..members).flat_map(|from| (0..members).map(move |to| (from, to)));
+            all.filter(|(from, to)| parcel_bytes(c, index, *from, *to) > 0).count()
+        };
+        let of_exchanges = plan.iter().enumerate().filter(|(_, c)| c.pattern == exchange);
+        let parcels = of_exchanges.map(|(index, c)| pairs(c, index)).sum::<usize>();
+        assert!(parcels >= least, "{members}: {parcels}");
+        for xdp in [false, true] {
+            explore(&Setting { members, deviations, xdp, ..TWO }, &plan);
+        }
     }
 }
 

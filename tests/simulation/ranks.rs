@@ -8,14 +8,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use foldback::engine::{Engine, Job, Outcome, Pattern, Script, Step, Ways};
+use foldback::engine::{Engine, Job, Outcome, Parcel, Parcels, Pattern, Script, Step, Ways};
 use foldback::leaf::Leaf;
 use foldback::leaf::fold::fold;
 use foldback::leaf::segment::Segment;
 use foldback::topology::{Image, Layout, Place};
 use foldback::wire::Algorithm::{self, Direct, Ring, Shards, Star};
-use foldback::wire::Mismatch;
 use foldback::wire::cells::Mapped;
+use foldback::wire::{Mismatch, exchanges};
 
 use crate::adversary::Fault;
 use crate::network::{Network, Out, Shape};
@@ -36,6 +36,8 @@ pub struct Setting {
     rest: usize,
     /// Whether the results of some go to everyone, by which all learn how far they may go.
     to_all: bool,
+    /// Whether some are exchanges: hosts of one rank each have them.
+    exchanges: bool,
     /// Whether some follow each other as the steps of a script.
     scripts: bool,
     window: u32,
@@ -61,7 +63,7 @@ fn layout(setting: &Setting, rng: &mut Rng) -> Layout {
 #[derive(Debug)]
 struct Collective {
     pattern: Pattern,
-    /// Of the message; of a gather, nothing.
+    /// Of the message; of a gather, nothing; of an exchange, most bytes of a parcel.
     bytes: usize,
     in_place: bool,
 }
@@ -72,6 +74,13 @@ fn collective(setting: &Setting, layout: &Layout, rng: &mut Rng) -> Collective {
     let most = if rng.below(8) == 0 { setting.most_bytes } else { setting.most_bytes.min(2048) };
     let bytes = if rng.below(6) == 0 { 0 } else { 8 * rng.below(most / 8 + 1) as usize };
     let seed = rng.next();
+    if setting.exchanges && rng.below(2) == 0 {
+        let rows = exchanges(layout.hosts.len(), setting.window.into());
+        let most = rng.below((rows * CHUNK) as u64 + 1) as usize;
+        let parcels = Parcels { most, to: Vec::new(), from: Vec::new() };
+        let pattern = Pattern::Exchange(Arc::new(parcels));
+        return Collective { pattern, bytes: most, in_place: false };
+    }
     // The first rank has something, or there would be nothing to do.
     let parts = |most: u64| {
         let length = |rank: usize| {
@@ -104,12 +113,24 @@ impl Collective {
         (0..bytes).map(|_| rng.next() as u8).collect()
     }
 
-    /// The ranks' results; of gathers, with the gaps as in `got`.
-    fn answer(&self, seed: u64, number: usize, ranks: usize, got: &[u8]) -> Vec<u8> {
+    /// A host's parcel for another one, of an exchange.
+    fn parcel(&self, seed: u64, number: usize, from: usize, to: usize) -> Vec<u8> {
+        let mut rng = Rng(seed ^ (number as u64) << 20 ^ (from as u64) << 50 ^ (to as u64) << 56);
+        let some = from != to && rng.below(2) == 0;
+        let bytes = if some { rng.below(self.bytes as u64 + 1) as usize } else { 0 };
+        (0..bytes).map(|_| rng.next() as u8).collect()
+    }
+
+    /// The results of a rank on host `me`; of gathers, with the gaps as in `got`.
+    fn answer(&self, seed: u64, number: usize, place: &Place, got: &[u8]) -> Vec<u8> {
+        let ranks = place.layout.ranks();
         match &self.pattern {
             Pattern::Broadcast(root) => self.brings(seed, number, *root),
             Pattern::Barrier => Vec::new(),
-            Pattern::Exchange(_) => unreachable!("none is drawn"),
+            Pattern::Exchange(_) => {
+                let from = |other| self.parcel(seed, number, other, place.member);
+                (0..ranks).flat_map(from).collect()
+            }
             Pattern::FoldToAll(arithmetic) | Pattern::FoldToRoot(_, arithmetic) => {
                 let mut all = self.brings(seed, number, 0);
                 for rank in 1..ranks {
@@ -196,6 +217,9 @@ impl Rank {
     /// The job of the next collective.
     fn job(&mut self, setting: &Setting, plan: &[Collective], rank: usize) -> (Job, Outcome) {
         let (number, c) = (self.begun, &plan[self.begun]);
+        if let Pattern::Exchange(_) = c.pattern {
+            return self.exchange(setting, c);
+        }
         let mut send = c.brings(setting.seed, number, rank);
         let gets = if c.pattern.gets(rank) { c.image().map_or(c.bytes, Image::bytes) } else { 0 };
         let mut recv = if c.in_place { Vec::new() } else { vec![0xee; gets] };
@@ -213,8 +237,38 @@ impl Rank {
         (job, over)
     }
 
+    /// The job of the next collective, an exchange.
+    fn exchange(&mut self, setting: &Setting, c: &Collective) -> (Job, Outcome) {
+        let (number, me) = (self.begun, self.engine.place.member);
+        let members = 0..self.engine.place.layout.hosts.len();
+        let to = members.clone().map(|other| c.parcel(setting.seed, number, me, other));
+        let from = members.map(|other| c.parcel(setting.seed, number, other, me));
+        let sizes = |all: &[Vec<u8>]| all.iter().map(Vec::len).collect::<Vec<_>>();
+        let (to, from): (Vec<_>, Vec<_>) = (to.collect(), from.collect());
+        let mut send = to.concat();
+        let mut recv = vec![0xee; from.concat().len()];
+        let parcels = |sizes: Vec<usize>, mut data: *mut u8| {
+            let mut all = Vec::new();
+            for (member, bytes) in (0..).zip(sizes) {
+                // Those without bytes may be there, or not.
+                if bytes > 0 || member % 2 == 0 && usize::from(member) != me {
+                    all.push(Parcel { member, data, bytes });
+                }
+                data = data.wrapping_add(bytes);
+            }
+            all
+        };
+        let to = parcels(sizes(&to), send.as_mut_ptr());
+        let from = parcels(sizes(&from), recv.as_mut_ptr());
+        let pattern = Pattern::Exchange(Arc::new(Parcels { most: c.bytes, to, from }));
+        let (nothing, over) = (std::ptr::NonNull::dangling().as_ptr(), Outcome::default());
+        self.under_way.push_back(Under { number, send, recv, over: Arc::clone(&over) });
+        self.begun += 1;
+        (Job { pattern, bytes: c.bytes, send: nothing, recv: nothing }, over)
+    }
+
     /// Checks the oldest collective, if it is over.
-    fn end(&mut self, setting: &Setting, plan: &[Collective], rank: usize, ranks: usize) -> bool {
+    fn end(&mut self, setting: &Setting, plan: &[Collective], rank: usize) -> bool {
         if self.under_way.front().is_none_or(|under| under.over.get().is_none()) {
             return false;
         }
@@ -225,7 +279,7 @@ impl Rank {
         let c = &plan[number];
         let got = if c.in_place { &send } else { &recv };
         if c.pattern.gets(rank) {
-            let right = *got == c.answer(setting.seed, number, ranks, got);
+            let right = *got == c.answer(setting.seed, number, &self.engine.place, got);
             assert!(right, "wrong, seed {}, rank {rank}, number {number}: {c:?}", setting.seed);
         }
         true
@@ -304,7 +358,7 @@ pub fn run(setting: &Setting) -> u64 {
         } else if least == plan.len() {
             gone[at] |= rank.engine.farewell(|| clock(&network));
         }
-        if rank.end(setting, &plan, at, count) {
+        if rank.end(setting, &plan, at) {
             idle = 0;
             if rng.below(20) == 0 {
                 rank.away = network.now() + rng.below(50_000);
@@ -326,6 +380,7 @@ const USUAL: Setting = Setting {
     depth: 1,
     rest: 10,
     to_all: true,
+    exchanges: false,
     scripts: false,
     window: CELLS.window,
     algorithm: None,
@@ -367,6 +422,22 @@ fn collectives_wait_for_the_script_before_them() {
     for seed in 7000u64..7060 {
         let fault = if seed.is_multiple_of(2) { CALM } else { ROUGH };
         run(&Setting { scripts: true, depth: 4 + (seed % 7) as usize, fault, ..drawn(seed) });
+    }
+}
+
+/// Kernels have the parcels of ranks that are away.
+#[test]
+fn hosts_of_one_rank_exchange_parcels() {
+    for seed in 8000u64..8040 {
+        let fault = [CALM, ROUGH, GHOSTS, ROUGH][(seed % 4) as usize];
+        run(&Setting {
+            most_ranks_per_host: 1,
+            exchanges: true,
+            window: [64, 256, 128][(seed % 3) as usize],
+            scripts: seed.is_multiple_of(2),
+            fault: Fault { crashes: u64::from(seed % 5 == 0), ..fault },
+            ..drawn(seed)
+        });
     }
 }
 
