@@ -139,13 +139,13 @@ fn part_bytes(c: &Collective, index: usize, member: u8) -> usize {
     Rng(index as u64 ^ u64::from(member) << 32).below(c.bytes as u64 + 1) as usize
 }
 
-/// Bytes of a parcel of an exchange: mostly none.
+/// Bytes of a parcel of an exchange: half of them have none.
 fn parcel_bytes(c: &Collective, index: usize, from: u8, to: u8) -> usize {
     let mut rng = Rng(index as u64 ^ u64::from(from) << 32 ^ u64::from(to) << 40);
     match rng.below(8) {
         _ if from == to => 0,
-        0..5 => 0,
-        5 => c.bytes,
+        0..4 => 0,
+        4 => c.bytes,
         _ => rng.below(c.bytes as u64 + 1) as usize,
     }
 }

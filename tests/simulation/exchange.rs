@@ -1,4 +1,4 @@
-//! Exchanges: every member's parcels to others, of any sizes, mostly none.
+//! Exchanges: every member's parcels to others, of any sizes, also none.
 //!
 //! Checked: as in the other runs. Besides, a member that has left its call need do nothing more for its parcels to arrive.
 
@@ -65,6 +65,37 @@ fn they_do_in_long_chunks() {
         let setting = Setting { chunk, collectives: 30, window: 1024, ..drawn(seed) };
         let setting = of_parcels(setting, usize::MAX, false);
         run(&Setting { most_bytes: 100_000, ..setting });
+    }
+}
+
+/// Frames of some runs of long exchanges, with data and without.
+fn frames(members: u8, fault: Fault) -> [u64; 2] {
+    let took = |seed| {
+        let base = Setting { seed, members, window: 1024, collectives: 60, fault, ..drawn(seed) };
+        run(&of_parcels(Setting { depth: 8, ..base }, usize::MAX, true)).frames
+    };
+    (1..5).map(took).fold([0, 0], |sum, took| [sum[0] + took[0], sum[1] + took[1]])
+}
+
+/// With one frame in ten lost, fewer than twice the frames are sent. Questions count too, though they carry no data.
+#[test]
+fn what_is_lost_of_parcels_is_sent_again_and_little_else() {
+    for members in [2, 4, 8] {
+        let of = |loss| frames(members, Fault { loss, delay: 1000, most_delay: 100, ..CALM });
+        let ([without, _], [data, asked]) = (of(0), of(100));
+        println!("{members}: {} % {} %", 100 * data / without, 100 * (data + asked) / without);
+        assert!(data + asked < 2 * without, "{members}: {data}, {asked}, {without}");
+    }
+}
+
+/// If frames take longer than a member's patience at first, it soon waits longer.
+#[test]
+fn parcels_that_are_only_slow_are_hardly_asked_for() {
+    for members in [2, 4, 8] {
+        let of = |most_delay| frames(members, Fault { delay: 1000, most_delay, ..CALM });
+        let [fast, slow] = [of(100), of(20_000)].map(|frames| frames.iter().sum::<u64>());
+        println!("{members}: {} %", 100 * slow / fast);
+        assert!(slow < 2 * fast, "{members}: {slow}, {fast}");
     }
 }
 
