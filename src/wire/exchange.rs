@@ -2,7 +2,7 @@
 //!
 //! Every member uses up the same numbers of the sequence, whatever the sizes are. Under each number a host has at most one
 //! piece, an outgoing or an incoming one. So the sender keeps a piece in its own cell, as a broadcast is kept, and its
-//! kernel answers for it. The receiver asks for what is missing. What is empty goes nowhere, and nobody waits for it.
+//! kernel answers for it. The receiver asks for what is missing. An empty parcel goes nowhere, and nobody waits for it.
 
 use std::ops::Range;
 
@@ -55,7 +55,9 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
     /// Posts a parcel and sends it.
     fn send_parcel(&mut self, pairs: &Pairs, to: u8, parcel: &[u8]) {
         let message = parcel.len() as u64;
-        let mut frames = Vec::with_capacity(self.rows(parcel.len()));
+        let rows = self.rows(parcel.len());
+        debug_assert!(rows <= pairs.rows, "{} bytes", parcel.len());
+        let mut frames = Vec::with_capacity(rows);
         for (row, payload) in parcel.chunks(self.identity.chunk_bytes.into()).enumerate() {
             let frame = b::fb_frame {
                 seq: pairs.piece(self.identity.me, to, row),
@@ -108,7 +110,7 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
 
     /// Whether what came is of another parcel than the one that `source` is to send. The numbers to come do not depend
     /// on its length, so all can go on.
-    #[cold]
+    #[inline(never)]
     pub(super) fn parcel_mismatch(
         &self,
         seq: u64,

@@ -31,7 +31,7 @@ fn parcels_of_any_size_come_whole() {
     }
 }
 
-/// A quarter of these windows holds one or a few rows; syncs alone move on those of exchanges alone.
+/// A quarter of these windows holds one or a few rows. Between exchanges alone, only syncs move a window on.
 #[test]
 fn they_do_in_the_smallest_windows() {
     for (members, window) in [(2, 16), (2, 32), (3, 32), (4, 32), (5, 64), (8, 64), (8, 256)] {
@@ -144,7 +144,7 @@ fn disagree(from: u8, to: u8, [sent, expected]: [usize; 2], seed: u64) {
     }
 }
 
-/// Whatever the lengths are, all members use up the same numbers.
+/// All members use up the same numbers, whatever the lengths are.
 #[test]
 fn members_that_do_not_agree_on_a_parcel_go_on() {
     for seed in 0..10 {
