@@ -32,6 +32,8 @@ call MPI_Comm_size(MPI_COMM_WORLD, ranks, ierror)
 do i = 1, 20
 	call reductions(mod(i, ranks))
 	call movements(mod(i, ranks))
+	call pairs(mod(i, ranks))
+	call neighbours()
 	call sections(mod(i, ranks))
 	call nonblocking(mod(i, ranks))
 	call absolute(mod(i, ranks))
@@ -44,6 +46,11 @@ if (rank == 0) print '(a)', 'fortran_f08: all ok'
 call MPI_Finalize()
 
 contains
+
+#define COMM type(MPI_Comm)
+#define DATATYPE type(MPI_Datatype)
+#define REQUEST type(MPI_Request)
+#include "lib/fortran_pairs.inc"
 
 ! A hang ends by the signal.
 subroutine bound()

@@ -187,3 +187,77 @@ bool deviation_free(void)
 {
 	return family("Open MPI");
 }
+
+/* Whether the call lets blocks go to neighbours, a block of its own to each. */
+static bool differs_by_neighbour(const struct exchange_call *call)
+{
+	return exchange_traits[call->kind].neighbour && !exchange_traits[call->kind].by_source;
+}
+
+static const char *wrong_in_open_mpi(const struct exchange_call *call, const struct place *place)
+{
+	if (differs_by_neighbour(call) && place->wraps_short && call->form != BLOCKING)
+		return "neighbours on both sides that are one rank: without blocking, blocks come "
+		       "to the wrong side";
+	/* Seen where the groups differ in size. */
+	if (call->kind == X_SCATTERV && place->is_inter)
+		return "a Scatterv between groups of unlike sizes truncates";
+	/* It counts the ranks of its own group, not of the other. */
+	if (call->kind == X_ALLTOALLW && place->is_inter && call->form != BLOCKING)
+		return "an Ialltoallw between groups may crash";
+	/* It counts neighbours, not ranks. */
+	if (family("Open MPI v4") && call->kind == X_ALLTOALLW && place->has_topology &&
+	    call->form != BLOCKING)
+		return "an Ialltoallw on a communicator with a topology crashes";
+	if (call->kind == X_ALLTOALLW && !place->is_inter && place->n_local == 1)
+		return "an Alltoallw by one rank alone takes displacements for multiples of the "
+		       "extent";
+	if (call->in_place && call->form != BLOCKING &&
+	    (call->kind == X_ALLTOALLV || call->kind == X_ALLTOALLW))
+		return "an Ialltoallv or Ialltoallw in place that is of nothing for a rank lets "
+		       "later operations go astray";
+	return NULL;
+}
+
+static const char *wrong_in_mpich_4(const struct exchange_call *call, const struct place *place)
+{
+	if (call->kind != X_NEIGHBOR_ALLTOALL && differs_by_neighbour(call) && place->wraps_short)
+		return "neighbours on both sides that are one rank: blocks of unlike lengths or "
+		       "types come to the wrong side";
+	if (call->kind == X_NEIGHBOR_ALLTOALL && place->repeats)
+		return "several edges between two: a Neighbor_alltoall matches them in reverse";
+	return NULL;
+}
+
+static const char *wrong_in_intel(const struct exchange_call *call, const struct place *place)
+{
+	if (differs_by_neighbour(call) && place->wraps_short)
+		return "neighbours on both sides that are one rank: blocks come to the wrong side";
+	return NULL;
+}
+
+const char *deviation_exchange(const struct exchange_call *call, const struct place *place)
+{
+	if (call->nothings)
+		return "a message of nothing that one end counts as 0 and the other as several "
+		       "elements of no bytes";
+	if (family("Open MPI"))
+		return wrong_in_open_mpi(call, place);
+	if (of_mpich() && call->kind == X_ALLTOALLW && call->in_place && call->form != BLOCKING)
+		return "an Ialltoallw in place, or a persistent one";
+	if (of_mpich() && call->derived && call->bytes > 8000)
+		return "a large message of a datatype with gaps may be truncated or lose elements";
+	if (mpich_4())
+		return wrong_in_mpich_4(call, place);
+	return family("Intel(R) MPI") ? wrong_in_intel(call, place) : NULL;
+}
+
+bool deviation_distributed(void)
+{
+	return family("MPICH") && !mpich_4();
+}
+
+bool deviation_reorder(void)
+{
+	return family("Open MPI v4");
+}

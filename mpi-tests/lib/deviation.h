@@ -5,6 +5,7 @@
 #define DEVIATION_H
 
 #include "call.h"
+#include "exchange.h"
 #include "plan.h"
 
 /* The known wrong answer of the MPI at hand in this call, or NULL. After MPI_Init. */
@@ -26,5 +27,14 @@ bool deviation_inactive(void);
 /* Whether in the MPI at hand MPI_Request_get_status forgets what a persistent receive has brought.
  */
 bool deviation_get_status(void);
+
+/* The fault of this MPI in an exchange, or NULL. The same on all ranks of the place. */
+const char *deviation_exchange(const struct exchange_call *call, const struct place *place);
+
+/* Whether MPI_Dist_graph_create of the MPI at hand may hang. */
+bool deviation_distributed(void);
+
+/* Whether the MPI at hand may fail to make a graph whose ranks may be in another order. */
+bool deviation_reorder(void);
 
 #endif
