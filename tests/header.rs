@@ -61,6 +61,21 @@ fn the_library_exports_its_hooks_and_nothing_else() {
     for name in ["MPI_Init", "MPI_Wait", "MPI_Allreduce", "MPI_Iallreduce_c", "mpi_bcast_f08_"] {
         assert!(exported.contains(name), "{name} is not exported");
     }
+    for collective in COLLECTIVES {
+        let name = collective.name();
+        let lower = name.to_lowercase();
+        for name in [
+            format!("MPI_{name}"),
+            format!("MPI_I{lower}"),
+            format!("MPI_{name}_init"),
+            format!("MPIX_{name}_init"),
+            format!("mpi_{lower}_"),
+            format!("mpi_i{lower}_f08_"),
+            format!("mpix_{lower}_init_"),
+        ] {
+            assert!(exported.contains(name.as_str()), "{name} is not exported");
+        }
+    }
 }
 
 /// The version of RHEL 9. Debian 12, where this is built, has 2.36.
@@ -117,19 +132,6 @@ const OTHERS: &[&str] = &[
     "comm_dup_with_info",
 ];
 
-/// Persistent collectives that are passed on.
-const PASSED_ON: &[&str] = &[
-    "MPI_Gatherv_init",
-    "MPI_Scatterv_init",
-    "MPI_Alltoallv_init",
-    "MPI_Alltoallw_init",
-    "MPI_Neighbor_allgather_init",
-    "MPI_Neighbor_allgatherv_init",
-    "MPI_Neighbor_alltoall_init",
-    "MPI_Neighbor_alltoallv_init",
-    "MPI_Neighbor_alltoallw_init",
-];
-
 /// Whether a symbol is foldback's own, or a function of C or Fortran that it takes on.
 fn is_hook(name: &str) -> bool {
     let collective = |rest: &str| {
@@ -139,9 +141,6 @@ fn is_hook(name: &str) -> bool {
             forms.iter().any(|form| rest == form)
         })
     };
-    if PASSED_ON.contains(&name) {
-        return true;
-    }
     let function = |rest: &str| collective(rest) || OTHERS.contains(&rest);
     // Fortran's names end with an underscore, C's are capitalised.
     if let Some(rest) = name.strip_suffix('_') {

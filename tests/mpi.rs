@@ -15,6 +15,8 @@ mod conformance;
 mod deaths;
 #[path = "common/enemy.rs"]
 mod enemy;
+#[path = "mpi/exchange.rs"]
+mod exchange;
 #[path = "mpi/families.rs"]
 mod families;
 #[path = "mpi/faults.rs"]

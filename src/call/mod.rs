@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::mpi::pmpi::Handle;
 pub use collective::{COLLECTIVES, Collective};
 pub(crate) use collective::{MAX_BYTES, table};
-pub(crate) use counts::Counts;
+pub(crate) use counts::{Counts, Types};
 pub(crate) use elements::Elements;
 pub(crate) use message::Message;
 
@@ -39,23 +39,32 @@ pub(crate) struct Side {
     pub data: *mut c_void,
     /// Elements; of one rank, if each has its own.
     pub count: i64,
-    /// Elements by rank, where they differ.
+    /// Elements by rank or by neighbour, where they differ.
     pub counts: Option<Counts>,
     /// Their type, unchanged from the call.
     pub datatype: Handle,
+    /// Their types by rank or by neighbour, where they differ.
+    pub types: Option<Types>,
 }
 
 impl Side {
-    pub const NONE: Self = Self { data: std::ptr::null_mut(), count: 0, counts: None, datatype: 0 };
+    pub const NONE: Self =
+        Self { data: std::ptr::null_mut(), count: 0, counts: None, datatype: 0, types: None };
 
     /// A buffer of `count` elements.
     pub fn new(data: *const c_void, count: impl Into<i64>, datatype: Handle) -> Self {
-        Self { data: data.cast_mut(), count: count.into(), counts: None, datatype }
+        Self { data: data.cast_mut(), count: count.into(), datatype, ..Self::NONE }
     }
 
-    /// A buffer with `counts` elements for each rank.
+    /// A buffer with `counts` elements for each rank, or for each neighbour.
     pub fn each(data: *const c_void, counts: Counts, datatype: Handle) -> Self {
-        Self { data: data.cast_mut(), count: 0, counts: Some(counts), datatype }
+        Self { data: data.cast_mut(), counts: Some(counts), datatype, ..Self::NONE }
+    }
+
+    /// A buffer with `counts` elements for each, of its own type.
+    pub fn typed(data: *const c_void, counts: Counts, types: impl Into<Types>) -> Self {
+        let types = Some(types.into());
+        Self { data: data.cast_mut(), counts: Some(counts), types, ..Self::NONE }
     }
 }
 

@@ -137,9 +137,10 @@ impl Router {
 
 /// The ways that may pay for a class.
 fn ways(id: ClassId, setting: &Setting) -> Vec<Way> {
+    let trials = id.collective().trials();
     let folds = match setting.algorithm {
-        Some(only) => vec![only],
-        None => id.collective().trials().map_or(vec![], |of| folds(of, id.most_bytes(), setting)),
+        Some(only) if trials != Some(Trials::Pairs) => vec![only],
+        _ => trials.map_or(vec![], |of| folds(of, id.most_bytes(), setting)),
     };
     folds.into_iter().map(Way::Fold).chain([Way::Mpi]).collect()
 }
@@ -167,6 +168,7 @@ fn folds(trials: Trials, bytes: usize, setting: &Setting) -> Vec<Algorithm> {
             vec![Algorithm::Star, Algorithm::Shards]
         }
         Trials::Star | Trials::Deposit | Trials::FanOut => vec![Algorithm::Star],
+        Trials::Pairs => vec![Algorithm::Direct],
     }
 }
 
@@ -234,7 +236,9 @@ mod tests {
             let of = |setting| ways(ClassId::new(collective, 4096), &setting);
             assert_eq!(of(setting(4)).last(), Some(&Way::Mpi));
             let ring = Setting { algorithm: Some(Algorithm::Ring), ..setting(4) };
-            assert_eq!(of(ring), [Way::Fold(Algorithm::Ring), Way::Mpi]);
+            // Pairs of ranks have one way of their own.
+            let by = if collective.is_of_pairs() { Algorithm::Direct } else { Algorithm::Ring };
+            assert_eq!(of(ring), [Way::Fold(by), Way::Mpi]);
         }
     }
 

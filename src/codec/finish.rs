@@ -43,7 +43,7 @@ pub unsafe fn deliver_result(finish: &Finish, from: *const u8, mpi: &Mpi) -> c_i
 ///
 /// # Safety
 /// As [`deliver_result`].
-unsafe fn deliver(piece: &Piece, from: *const u8, to: &Elements, mpi: &Mpi) -> c_int {
+pub(super) unsafe fn deliver(piece: &Piece, from: *const u8, to: &Elements, mpi: &Mpi) -> c_int {
     let Elements { data, datatype, shape, .. } = *to;
     let room = piece.count * shape.size;
     let bytes = piece.bytes.len().min(room);

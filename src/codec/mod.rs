@@ -3,6 +3,7 @@
 mod deposits;
 mod finish;
 mod keys;
+mod pairs;
 mod staging;
 
 use std::ffi::c_int;

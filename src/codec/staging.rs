@@ -10,8 +10,10 @@ use std::ffi::c_int;
 use super::SUCCESS;
 use super::finish::deliver_result;
 use super::keys;
+use super::pairs::{self, Exchange};
 use crate::call::Elements;
-use crate::engine::Job;
+use crate::engine::{Job, Pattern};
+use crate::gate::exchange::Edges;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::plan::{Finish, Plan, Sink, Source};
@@ -26,6 +28,8 @@ pub struct Prepared {
     trouble: c_int,
     /// A datatype of our own, see [`Prepared::keep_type`].
     type_copy: Option<Handle>,
+    /// The rest of an exchange.
+    exchange: Option<Box<Exchange>>,
     /// Memory that the job and this point to.
     _staging: [Vec<u8>; 2],
 }
@@ -44,6 +48,8 @@ pub unsafe fn prepare(mpi: &Mpi, plan: Plan) -> (Job, Prepared) {
     let brings = !matches!(source, Source::Nothing);
     let mut send: *const u8 = match source {
         Source::Nothing => std::ptr::null(),
+        // SAFETY: buffers of the plan's.
+        Source::Edges(edges, rank) => return unsafe { exchange(mpi, &edges, (rank, bytes)) },
         Source::Elements(elements) if elements.shape.contiguous && elements.bytes() == bytes => {
             elements.data.cast_const().cast()
         }
@@ -76,8 +82,22 @@ pub unsafe fn prepare(mpi: &Mpi, plan: Plan) -> (Job, Prepared) {
     if !brings {
         send = recv;
     }
-    let prepared = Prepared { finish, from, trouble, type_copy: None, _staging: [brought, came] };
+    let _staging = [brought, came];
+    let prepared = Prepared { finish, from, trouble, type_copy: None, exchange: None, _staging };
     (Job { pattern, bytes, send, recv }, prepared)
+}
+
+/// Makes the job of an exchange of this rank, in which pairs of up to so many bytes are short.
+///
+/// # Safety
+/// As [`prepare`].
+#[cold]
+unsafe fn exchange(mpi: &Mpi, edges: &Edges, (rank, most): (usize, usize)) -> (Job, Prepared) {
+    // SAFETY: as demanded of this function.
+    let (parcels, exchange) = unsafe { pairs::lay_out(mpi, edges, (rank, most)) };
+    let (send, recv) = (std::ptr::null(), std::ptr::null_mut());
+    let job = Job { pattern: Pattern::Exchange(parcels), bytes: most, send, recv };
+    (job, Prepared { exchange: Some(Box::new(exchange)), ..Prepared::script() })
 }
 
 /// `bytes` bytes of elements, and MPI's return value: the elements may have been more, or less, or
@@ -85,7 +105,7 @@ pub unsafe fn prepare(mpi: &Mpi, plan: Plan) -> (Job, Prepared) {
 ///
 /// # Safety
 /// *Buffers* of the [program](crate::mpi).
-unsafe fn packed(mpi: &Mpi, elements: &Elements, bytes: usize) -> (Vec<u8>, c_int) {
+pub(super) unsafe fn packed(mpi: &Mpi, elements: &Elements, bytes: usize) -> (Vec<u8>, c_int) {
     let &Elements { data, count, datatype, shape } = elements;
     let own = elements.bytes();
     // SAFETY: the program's buffer, count and type.
@@ -123,7 +143,23 @@ impl Prepared {
     /// State of a call that a script ends.
     pub fn script() -> Self {
         let (from, finish, _staging) = (std::ptr::null(), Finish::Done, [Vec::new(), Vec::new()]);
-        Self { finish, from, trouble: SUCCESS, type_copy: None, _staging }
+        Self { finish, from, trouble: SUCCESS, type_copy: None, exchange: None, _staging }
+    }
+
+    /// Begins the messages that an exchange has besides its parcels, on a communicator that nobody else knows.
+    ///
+    /// # Safety
+    /// As [`prepare`].
+    pub unsafe fn begin_messages(&mut self, mpi: &Mpi, comm: Handle) {
+        if let Some(exchange) = &mut self.exchange {
+            // SAFETY: as demanded of this function.
+            unsafe { exchange.begin(mpi, comm) };
+        }
+    }
+
+    /// Whether nothing but the group's part may be under way still.
+    pub fn are_messages_over(&mut self, mpi: &Mpi) -> bool {
+        self.exchange.as_mut().is_none_or(|exchange| exchange.are_messages_over(mpi))
     }
 
     /// Does the rest, once the operation is over, in whatever way. Returns MPI's return value.
@@ -136,6 +172,11 @@ impl Prepared {
             // SAFETY: what comes has come, and the buffers are there.
             code = unsafe { deliver_result(&self.finish, self.from, mpi) };
         }
+        if let Some(exchange) = self.exchange {
+            // SAFETY: as demanded of this function.
+            let ended = unsafe { exchange.end(mpi) };
+            code = if code == SUCCESS { ended } else { code };
+        }
         if let Some(copy) = self.type_copy {
             mpi.free_type(copy);
         }
@@ -145,6 +186,9 @@ impl Prepared {
     /// For a call that returns before [`Prepared::end`]: the program may free its datatype
     /// meanwhile.
     pub fn keep_type(&mut self, mpi: &Mpi) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.keep_types(mpi);
+        }
         if let Finish::Deliver { to, .. } = &mut self.finish
             && !to.shape.contiguous
             && let Some(copy) = mpi.copy_type(to.datatype)

@@ -18,6 +18,8 @@ pub trait Descriptor {
     const TRIALS: Option<Trials>;
     /// The ranks on which the datatypes mean something: of the sending side, and of the receiving one.
     const SIGNIFICANT: (At, At);
+    /// The elements of its arrays.
+    const ARRAYS: Arrays = Arrays::Ranks;
     /// The calls that no rank can complete before all have begun them.
     const MEETS: Meets = Meets::Never;
     /// Whether it has an op.
@@ -64,6 +66,19 @@ pub enum Amount {
     Part,
     /// A part, of which each rank has one for each rank.
     PartOfEach,
+    /// A part for each pair of ranks, whose size no other rank knows: there is no amount in common.
+    Pairs,
+}
+
+/// The elements of the arrays that a collective has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrays {
+    /// One for each rank.
+    Ranks,
+    /// The same, at the root alone: elsewhere there may be no array.
+    RanksAtRoot,
+    /// One for each neighbour: of the sending side, for each that is sent to; of the receiving side, for each that sends.
+    Neighbors,
 }
 
 /// The ways that are compared with the real MPI.
@@ -77,6 +92,8 @@ pub enum Trials {
     Deposit,
     /// A star and shards, as for a fan-out.
     FanOut,
+    /// From each to each, as pairs of ranks need it.
+    Pairs,
 }
 
 impl Trials {

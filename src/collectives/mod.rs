@@ -5,20 +5,30 @@
 mod agreement;
 mod arguments;
 mod descriptor;
+mod pairs;
 
 mod allgather;
 mod allgatherv;
 mod allreduce;
 mod alltoall;
+mod alltoallv;
+mod alltoallw;
 mod barrier;
 mod bcast;
 mod exscan;
 mod gather;
+mod gatherv;
+mod neighbor_allgather;
+mod neighbor_allgatherv;
+mod neighbor_alltoall;
+mod neighbor_alltoallv;
+mod neighbor_alltoallw;
 mod reduce;
 mod reduce_scatter;
 mod reduce_scatter_block;
 mod scan;
 mod scatter;
+mod scatterv;
 
 use crate::call::{Call, Collective, Form, Message, table};
 use crate::config::Config;
@@ -29,7 +39,7 @@ use crate::mpi::types::Shape;
 use crate::plan::{Case, Fit, Plan};
 use crate::topology::Place;
 
-use descriptor::{Amount, At, Descriptor};
+use descriptor::{Amount, Arrays, At, Descriptor};
 pub use descriptor::{Meets, Trials};
 
 /// Makes `of_collective!` of the table. `$d` is a dollar sign.
@@ -123,7 +133,7 @@ impl Collective {
     #[inline]
     pub(crate) fn bytes_in_all(self, bytes: usize, ranks: usize) -> usize {
         match of_collective!(self, AMOUNT) {
-            Amount::Nothing | Amount::Whole => bytes,
+            Amount::Nothing | Amount::Whole | Amount::Pairs => bytes,
             Amount::Part => bytes.saturating_mul(ranks),
             Amount::PartOfEach => bytes.saturating_mul(ranks).saturating_mul(ranks),
         }
@@ -132,6 +142,15 @@ impl Collective {
     /// Whether it has no data at all.
     pub(crate) fn is_empty(self) -> bool {
         of_collective!(self, AMOUNT) == Amount::Nothing
+    }
+
+    /// Whether each pair of ranks has data of its own.
+    pub fn is_of_pairs(self) -> bool {
+        of_collective!(self, AMOUNT) == Amount::Pairs
+    }
+
+    fn arrays(self) -> Arrays {
+        of_collective!(self, ARRAYS)
     }
 
     /// The ways that are compared; `None`: the limits alone choose.

@@ -20,6 +20,7 @@ use crate::gate::Reason;
 use crate::group::Group;
 use crate::leaf::arithmetic::Operator;
 use crate::leaf::quantize::Lender;
+use crate::mpi::messages::PrivateComm;
 use crate::setup::Context;
 use crate::setup::agent::Haste;
 
@@ -37,6 +38,10 @@ pub struct Folding {
     pub router: Router,
     /// The kind of group, by which measurements are kept.
     ground: Ground,
+    /// For messages beside the group's, once a call has needed one.
+    pub private: Option<PrivateComm>,
+    /// A call that does not block has needed one: the next one that blocks makes it.
+    pub wants_private: bool,
     /// Blocking calls since all ranks looked whether the group's programs are there; and from one look to the next.
     calls: u32,
     look_every: u32,
@@ -67,7 +72,9 @@ impl Folding {
             chunk_bytes: place.chunk_bytes.into(),
             algorithm: shared.algorithm,
         });
-        Self { group, router, ground, calls: 0, look_every: LOOK_EVERY }
+        let (private, wants_private) = (None, false);
+        let (calls, look_every) = (0, LOOK_EVERY);
+        Self { group, router, ground, private, wants_private, calls, look_every }
     }
 
     /// Takes over what was measured before on groups of this kind.

@@ -12,12 +12,12 @@ use crate::call::Collective;
 use crate::choice::{self, ClassId, Way};
 use crate::codec::{SUCCESS, prepare, report_mismatch};
 use crate::collectives::{fit, plan};
-use crate::comm::{Folding, complete, fold_words};
+use crate::comm::{Folding, Held, complete, fold_words};
 use crate::config::Policy;
 use crate::engine::{Job, Script, Step, Ways};
 use crate::gate::Reason;
 use crate::leaf::arithmetic::Operator;
-use crate::plan::instead_of_shards;
+use crate::plan::{Fit, instead_of_shards};
 use crate::script::{Numbers, Quantized};
 use crate::setup::Context;
 use crate::stats;
@@ -39,6 +39,11 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::CallOutcom
         // SAFETY: as demanded of this function.
         return unsafe { run(Judged { communicator, ..judged }) };
     }
+    if folding.wants_private {
+        drop(guard);
+        guard = with_private(&judged)?;
+    }
+    let folding = guard.as_mut().ok_or(Reason::NoGroup)?;
     if admitted.quantized.is_some() {
         let numbers = judged.numbers(&folding.group);
         drop(guard);
@@ -82,10 +87,18 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::CallOutcom
     {
         (fit, algorithm) = (swapped, None);
     }
+    if matches!(fit, Fit::Pairs(_)) && folding.private.is_none() {
+        drop(guard);
+        guard = with_private(&judged)?;
+    }
+    let folding = guard.as_mut().ok_or(Reason::NoGroup)?;
     let plan = plan(case, fit);
     // SAFETY: the program's buffers stay until this returns.
     let code = unsafe {
-        let (job, prepared) = prepare(mpi, plan);
+        let (job, mut prepared) = prepare(mpi, plan);
+        if let Some(private) = &folding.private {
+            prepared.begin_messages(mpi, private.comm);
+        }
         let group = &mut folding.group;
         let algorithm =
             algorithm.unwrap_or_else(|| group.engine.algorithm(&job, config.shared.algorithm));
@@ -101,6 +114,20 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::CallOutcom
         mpi.handle_error(comm, code);
     }
     Ok((code, stats::CallOutcome::Folded))
+}
+
+/// The group, with a communicator for messages beside it. Collective. Nothing of the group is held meanwhile: other ranks
+/// may wait for steps of calls that do not block, which the helper thread takes.
+#[cold]
+fn with_private<'a>(judged: &'a Judged<'_>) -> Result<Held<'a>, Reason> {
+    let Judged { process, call, communicator, .. } = judged;
+    let mpi = &process.mpi;
+    let private = mpi.private_of(mpi.abi.handle(call.comm), communicator.rank);
+    let mut held = communicator.folding();
+    let folding = held.as_mut().ok_or(Reason::NoGroup)?;
+    folding.wants_private = false;
+    folding.private = Some(private.ok_or(Reason::NoGroup)?);
+    Ok(held)
 }
 
 /// Quantizes a sum, to its end; `None`: it goes another way, on all ranks alike.

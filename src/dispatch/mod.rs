@@ -83,9 +83,11 @@ pub unsafe fn collective(
     };
     // A persistent collective is counted when it is started.
     if form != Form::Persistent || result.is_err() {
-        if way != stats::CallOutcome::Refused && call.recv.counts.is_some() {
+        if way != stats::CallOutcome::Refused
             // SAFETY: arguments of the program's.
-            seen.bytes *= unsafe { call.elements_of_all(&process.mpi) }.unwrap_or(0);
+            && let Some(elements) = unsafe { call.elements_of_all(&process.mpi) }
+        {
+            seen.bytes *= elements;
         }
         process.calls.count(form, call.collective, way, seen);
     }
@@ -160,6 +162,9 @@ unsafe fn attempt(
     // SAFETY: arguments and buffers of the program's.
     unsafe {
         let ends = judge(&process.mpi, call, admitted.shape(), place)?;
+        if let Some(edges) = &ends.edges {
+            seen.bytes = edges.bytes_sent();
+        }
         let Some(alike) = process.alike(&communicator) else {
             // Ranks that are not alike count different calls, which has no consequences then.
             if form != Form::Persistent {

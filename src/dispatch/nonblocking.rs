@@ -8,12 +8,13 @@ use std::time::Instant;
 use super::Judged;
 use crate::codec::{Prepared, prepare};
 use crate::collectives::plan;
-use crate::comm::GroupSlot;
+use crate::comm::{Folding, GroupSlot};
 use crate::config::Config;
 use crate::engine::Outcome;
 use crate::gate::Reason;
 use crate::group::Group;
 use crate::leaf::quantize::Lender;
+use crate::mpi::pmpi::Handle;
 use crate::plan::{Case, Plan};
 use crate::process::Process;
 use crate::requests::Open;
@@ -31,10 +32,17 @@ pub(super) unsafe fn start(
     let Judged { process, config, communicator, .. } = &judged;
     judged.unless_revoked()?;
     let mut guard = communicator.folding_now()?;
-    let group = &mut guard.as_mut().ok_or(Reason::NotYet)?.group;
+    let Folding { group, private, wants_private, .. } =
+        &mut **guard.as_mut().ok_or(Reason::NotYet)?;
     let work = judged.work(group)?;
+    if work.is_exchange() && private.is_none() {
+        // On all ranks alike. The next call that blocks makes one.
+        *wants_private = true;
+        return Err(Reason::NotYet);
+    }
     let outcome = work.outcome();
-    let begin = Begin { process, config, slot: communicator.slot(), group };
+    let private = private.as_ref().map(|private| private.comm);
+    let begin = Begin { process, config, slot: communicator.slot(), group, private };
     let memory = || communicator.quantization().memory.clone();
     // SAFETY: an argument of the program's.
     let open = || unsafe { process.requests.open(&process.mpi, request) };
@@ -49,6 +57,8 @@ pub(super) struct Begin<'a> {
     pub config: &'a Config,
     pub slot: &'a Arc<GroupSlot>,
     pub group: &'a mut Group,
+    /// A communicator for messages beside the group's.
+    pub private: Option<Handle>,
 }
 
 impl Begin<'_> {
@@ -84,6 +94,9 @@ impl Begin<'_> {
         unsafe {
             let (job, mut prepared) = prepare(&self.process.mpi, plan);
             prepared.keep_type(&self.process.mpi);
+            if let Some(private) = self.private {
+                prepared.begin_messages(&self.process.mpi, private);
+            }
             let request = open();
             let over = Outcome::default();
             let engine = &mut self.group.engine;

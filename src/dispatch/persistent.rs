@@ -7,7 +7,10 @@ use super::Judged;
 use super::nonblocking::Begin;
 use crate::call::{Form, Message};
 use crate::codec::SUCCESS;
+use crate::comm::{GroupSlot, Held};
 use crate::gate::Reason;
+use crate::mpi::Mpi;
+use crate::mpi::pmpi::Handle;
 use crate::process::Process;
 use crate::stats::CallOutcome;
 
@@ -28,6 +31,12 @@ pub(super) unsafe fn initialise(
         Some(folding) => judged.work(&mut folding.group),
         None => Err(Reason::NoGroup),
     };
+    let work = work.and_then(|work| {
+        if work.is_exchange() {
+            ensure_private(mpi, (comm, judged.communicator.rank), &own)?;
+        }
+        Ok(work)
+    });
     let work = match work {
         Ok(work) => work,
         Err(reason) => {
@@ -46,6 +55,21 @@ pub(super) unsafe fn initialise(
         process.requests.add_persistent(mpi, call, about, (own, communicator), request);
     }
     Ok(outcome)
+}
+
+/// Has a group that is nobody's yet have a communicator for messages beside it. Collective.
+fn ensure_private(
+    mpi: &Mpi,
+    (comm, rank): (Handle, usize),
+    group: &GroupSlot,
+) -> Result<(), Reason> {
+    let has_one = |held: &mut Held<'_>| held.as_ref().is_some_and(|held| held.private.is_some());
+    if has_one(&mut group.folding()) {
+        return Ok(());
+    }
+    let private = mpi.private_of(comm, rank).ok_or(Reason::NoGroup)?;
+    group.folding().as_mut().ok_or(Reason::NoGroup)?.private = Some(private);
+    Ok(())
 }
 
 /// `MPI_Start` of a request that may be a persistent collective's; `None`: it is the real MPI's.
@@ -72,8 +96,9 @@ pub unsafe fn start_persistent(process: &'static Process, request: *mut c_void) 
         process.mpi.abort(process.mpi.abi.comm_world)
     };
     let open = || persistent.open(handle);
+    let private = folding.private.as_ref().map(|private| private.comm);
     let (slot, group) = (&persistent.group, &mut folding.group);
-    let begin = Begin { process, config, slot, group };
+    let begin = Begin { process, config, slot, group, private };
     let (work, memory) = (persistent.work.clone(), || persistent.memory.clone());
     // SAFETY: buffers of the program's, promised at MPI_..._init for every start.
     unsafe { begin.work(work, persistent.case(), memory, open) };

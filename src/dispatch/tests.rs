@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use super::stopwatch::is_running;
 use super::*;
-use crate::call::Side;
+use crate::call::{Counts, Side};
 use crate::choice::ClassId;
 use crate::comm::{Alike, Folding};
 use crate::config::{Policy, Sum};
 use crate::group::pair::pair;
 use crate::mpi::pmpi::Handle;
-use crate::mpi::stand_in::{self, World};
+use crate::mpi::stand_in::{self, Laid, World};
 use crate::process::stand_in::started;
 
 /// For hangs alone.
@@ -281,6 +281,81 @@ fn refused_arguments_are_not_counted_with_the_other_ranks() {
     also_wrong.retain(|(reason, ..)| reason.as_deref() != Some("argument"));
     assert_eq!(right, [folded(1), left(Reason::NotYet, 1)]);
     assert_eq!(also_wrong, right);
+}
+
+/// The names of collectives in which each pair of ranks has data of its own.
+const OF_PAIRS: [&str; 9] = [
+    "Gatherv",
+    "Scatterv",
+    "Alltoallv",
+    "Alltoallw",
+    "Neighbor_allgather",
+    "Neighbor_allgatherv",
+    "Neighbor_alltoall",
+    "Neighbor_alltoallv",
+    "Neighbor_alltoallw",
+];
+
+/// The elements that a rank of two has after each of [`OF_PAIRS`], on a line of both; -1: untouched.
+const GOT_BY_PAIRS: [[[i32; 4]; 2]; 9] = [
+    [[0, -1, 10, -1], [-1; 4]],
+    [[0, -1, -1, -1], [2, -1, -1, -1]],
+    [[0, -1, 10, -1], [2, -1, 12, -1]],
+    [[0, -1, 10, -1], [2, -1, 12, -1]],
+    [[-1, 10, -1, -1], [0, -1, -1, -1]],
+    [[-1, -1, 10, -1], [0, -1, -1, -1]],
+    [[-1, 10, -1, -1], [1, -1, -1, -1]],
+    [[-1, -1, 10, -1], [2, -1, -1, -1]],
+    [[-1, -1, 10, -1], [2, -1, -1, -1]],
+];
+
+#[test]
+fn pairs_of_ranks_have_their_data_in_all_forms_that_do_not_persist() {
+    let [root, other] = ranks(&folds(), |rank| {
+        stand_in::lay_out(rank.world, Laid::Grid(vec![(2, false)]));
+        let own = [0, 1, 2, 3].map(|number| 10 * rank.rank as i32 + number);
+        let (ones, places, byte_places) = ([1; 2], [0, 2], [0isize, 8]);
+        let types = [i32::handle(rank); 2];
+        let (counts, displs) = (ones.as_ptr().cast(), places.as_ptr().cast());
+        let counts = Counts { counts, displs, wide: false, wide_displs: false };
+        let of_bytes = Counts { displs: byte_places.as_ptr().cast(), wide_displs: true, ..counts };
+        let side = |side: Side, name: &str, of_arrays: &[&str]| match name {
+            "Alltoallw" | "Neighbor_alltoallw" => {
+                Side::typed(side.data, of_bytes, types.as_ptr().cast::<c_void>())
+            }
+            _ if of_arrays.contains(&name) => Side::each(side.data, counts, i32::handle(rank)),
+            _ => Side { count: 1, datatype: i32::handle(rank), ..side },
+        };
+        let call = |name: &str, all: &mut [i32]| {
+            let call = rank.call(name, &own, all, rank.world);
+            let sends = ["Scatterv", "Alltoallv", "Neighbor_alltoallv"];
+            let receives = ["Gatherv", "Alltoallv", "Neighbor_allgatherv", "Neighbor_alltoallv"];
+            let (send, recv) = (side(call.send, name, &sends), side(call.recv, name, &receives));
+            Call { send, recv, op: 0, ..call }
+        };
+        // The first one that does not block finds no communicator for messages, and may not wait for one.
+        assert!(begin(rank, &call("Alltoallv", &mut [-1; 4])).is_none());
+        for (name, got) in OF_PAIRS.iter().zip(GOT_BY_PAIRS) {
+            let mut all = [-1; 4];
+            let call = call(name, &mut all);
+            assert_eq!(rank.blocks(&call).ok(), Some(SUCCESS), "{name}");
+            // One rank alone is wrong.
+            let wrong = Call { recv: Side { data: std::ptr::null_mut(), ..call.recv }, ..call };
+            if rank.rank == 0 {
+                assert!(matches!(rank.blocks(&wrong), Err(None)), "{name}");
+            }
+            assert_eq!(all, got[rank.rank], "{name}");
+        }
+        for (name, got) in OF_PAIRS.iter().zip(GOT_BY_PAIRS) {
+            let mut all = [-1; 4];
+            let request = begin(rank, &call(name, &mut all));
+            wait(rank, request.expect("a call of its group"));
+            assert_eq!(all, got[rank.rank], "{name}");
+        }
+        rank.counted()
+    });
+    assert_eq!(other, [folded(18), left(Reason::NotYet, 1)]);
+    assert_eq!(root, [folded(18), (Some("argument".into()), false, 9), left(Reason::NotYet, 1)]);
 }
 
 /// Both ranks are told, by the error handler and by what the call returns.

@@ -15,6 +15,8 @@ pub struct Admitted {
     pub max_bytes: usize,
     /// Whether the ways are compared (`crate::choice`).
     pub measured: bool,
+    /// Whether the call blocks.
+    pub blocks: bool,
     /// How a reduction folds.
     pub fold: Option<Reduction>,
     /// It is to be quantized, if it is long enough and all its numbers are finite: what is added up.
@@ -89,6 +91,20 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
         }
     }
 
+    /// Data of each pair of ranks, whose amount no rank knows. `side` and `other` are the sides of the call; the second
+    /// matters where the first is in place.
+    ///
+    /// # Errors
+    /// The limit is nothing.
+    pub fn admit_pairs(&mut self, side: &Side, other: &Side) -> Result<Admitted, Left> {
+        let is_there = side.data as usize != self.mpi.in_place();
+        let side = if is_there { side } else { other };
+        if side.types.is_none() {
+            self.seen.datatype = datatype_number(self.mpi.datatype(side.datatype));
+        }
+        self.admit_empty()
+    }
+
     /// Data that is moved, of the size that `side` has.
     ///
     /// # Errors
@@ -145,7 +161,8 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
     }
 
     fn admit_bytes(&self, bytes: usize, max_bytes: usize) -> Admitted {
-        Admitted { bytes, max_bytes, measured: self.measured, fold: None, quantized: None }
+        let (measured, blocks) = (self.measured, self.form == Form::Blocking);
+        Admitted { bytes, max_bytes, measured, blocks, fold: None, quantized: None }
     }
 
     /// Bytes of an element of a side.
@@ -197,7 +214,8 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
         let max_bytes = self.max_bytes_of_fold(fold.by, measured);
         let bytes =
             checked_size(fold.bytes, if quantized.is_some() { usize::MAX } else { max_bytes })?;
-        Ok(Admitted { bytes, max_bytes, measured, fold: Some(fold), quantized })
+        let blocks = self.form == Form::Blocking;
+        Ok(Admitted { bytes, max_bytes, measured, blocks, fold: Some(fold), quantized })
     }
 
     /// The reduction of `count` elements, if it is one that is folded.

@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_void};
 use crate::call::Call;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::{Handle, Pmpi};
+use crate::mpi::topology::{Neighbors, Order};
 use crate::mpi::types::{Op, Shape, TypeInfo};
 
 type Buf = *const c_void;
@@ -32,6 +33,23 @@ pub trait Facts {
 
     /// This process's rank in a communicator, by the handle that was passed.
     fn rank(&self, comm: Handle) -> usize;
+
+    /// This process's neighbours in a communicator; `None`: it has no topology.
+    fn neighbors(&self, comm: Handle) -> Option<Neighbors>;
+
+    /// The order in which the MPI places several blocks of one neighbour; `even`: with one
+    /// count for all blocks. `None`: it is
+    /// not known for grids that wrap.
+    fn order_of_blocks(&self, even: bool) -> Option<Order>;
+
+    /// Element `index` of an array of handles, as C has it.
+    ///
+    /// # Safety
+    /// *Arguments* of the [program](crate::mpi): the array has that element.
+    unsafe fn handle_at(&self, array: *const c_void, index: usize) -> Handle;
+
+    /// Whether a message may have so many elements.
+    fn takes_count(&self, count: usize) -> bool;
 
     /// The properties of a predefined datatype; `None` of others.
     fn datatype(&self, datatype: Handle) -> Option<TypeInfo>;
@@ -79,6 +97,23 @@ impl Facts for Mpi {
 
     fn rank(&self, comm: Handle) -> usize {
         Self::rank(self, self.abi.handle(comm))
+    }
+
+    fn neighbors(&self, comm: Handle) -> Option<Neighbors> {
+        self.pmpi.neighbors(self.abi.family, self.abi.handle(comm))
+    }
+
+    fn order_of_blocks(&self, even: bool) -> Option<Order> {
+        Order::of(self.abi.family, &self.abi.version, even)
+    }
+
+    unsafe fn handle_at(&self, array: *const c_void, index: usize) -> Handle {
+        // SAFETY: as demanded of this function; handles are as wide as requests.
+        unsafe { self.abi.request_at(array, index) as Handle }
+    }
+
+    fn takes_count(&self, count: usize) -> bool {
+        Self::takes_count(self, count)
     }
 
     #[inline]

@@ -8,7 +8,9 @@
 
 use std::ffi::c_void;
 use std::ops::Range;
+use std::sync::Arc;
 
+use super::exchange::Edges;
 use super::{Alone, Facts, Refused};
 use crate::call::{Call, Counts, Elements, Side};
 use crate::mpi::types::Shape;
@@ -47,6 +49,8 @@ pub struct Ends {
     pub gets: Option<Elements>,
     /// Parts of the data that it gets, or of the data that is folded.
     pub parts: Parts,
+    /// The data that it exchanges with others, one by one; nothing of other collectives.
+    pub edges: Option<Arc<Edges>>,
 }
 
 /// The share of a reduction that a rank gets.
@@ -94,7 +98,15 @@ impl<'a, F: Facts> Bench<'a, F> {
     #[inline]
     pub fn ends(&self) -> Ends {
         let Self { rank, ranks, .. } = *self;
-        Ends { rank, ranks, root: None, brings: None, gets: None, parts: Parts::Even(0) }
+        Ends {
+            rank,
+            ranks,
+            root: None,
+            brings: None,
+            gets: None,
+            parts: Parts::Even(0),
+            edges: None,
+        }
     }
 
     #[inline]

@@ -15,6 +15,7 @@
 
 pub mod admit;
 pub mod eligibility;
+pub mod exchange;
 mod facts;
 pub mod judge;
 mod reason;

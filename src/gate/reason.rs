@@ -56,6 +56,8 @@ reasons! {
     Waits = "waits that foldback does not see",
     /// The communicator has had all the persistent collectives that are folded.
     Persistent = "too many persistent collectives",
+    /// Each pair of ranks has data of its own, of a size that no other rank knows.
+    Pairs = "pairs that the group does not serve",
     /// There is nobody to fold with.
     OneRank = "one rank",
     /// Two groups of processes.

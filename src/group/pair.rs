@@ -10,7 +10,7 @@ use crate::keeper::{Contact, Keepers};
 use crate::topology::{Layout, Place};
 use crate::wire::cells::Cells;
 use crate::wire::socket::SocketPool;
-use crate::wire::{Identity, Seal};
+use crate::wire::{Identity, Seal, exchanges};
 
 const HOSTS: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 0, 7, 1), Ipv4Addr::new(127, 0, 7, 2)];
 /// Nobody has it.
@@ -45,6 +45,7 @@ pub(crate) fn pair(has_programs: bool) -> [Group; 2] {
         let wire = Wire::new(Cells::new(memory), transports, identity);
         let place =
             Place::new(Layout::new(["one", "two"]), me, chunk_bytes, true).expect("a place");
+        let place = place.with_parcels(exchanges(2, 256));
         let (interface, host) = ("lo".into(), format!("host {me}"));
         let member = Member { served: None, interface, host };
         Group::new(Engine::new(place, Some(wire), None), Some(member), true)

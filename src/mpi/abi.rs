@@ -19,6 +19,60 @@ pub enum Family {
     Standard,
 }
 
+impl Family {
+    /// Recognises the family of the MPI behind `pmpi`, with this name and version.
+    ///
+    /// Not by the name of its library: Debian's MPICH calls itself `libmpich.so`, others `libmpi.so`.
+    /// The standard ABI first: a library may offer it on top of an MPI whose own handles are visible too.
+    pub fn of(pmpi: &Pmpi, version: &str) -> Option<Self> {
+        if pmpi.has_standard_abi() {
+            Some(Self::Standard)
+        } else if variable(c"ompi_mpi_comm_world").is_some() {
+            Some(Self::OpenMpi)
+        } else if version.starts_with("MPICH") || version.starts_with("Intel(R) MPI") {
+            Some(Self::Mpich)
+        } else {
+            None
+        }
+    }
+
+    /// `MPI_IN_PLACE`, as an address.
+    pub fn in_place(self) -> usize {
+        match self {
+            Self::OpenMpi | Self::Standard => 1,
+            Self::Mpich => usize::MAX,
+        }
+    }
+
+    /// `MPI_ROOT`.
+    pub fn root(self) -> c_int {
+        match self {
+            Self::OpenMpi | Self::Standard => -4,
+            Self::Mpich => -3,
+        }
+    }
+
+    /// The kind of topology that `MPI_Topo_test` means; `None`: there is none.
+    pub fn topology(self, status: c_int) -> Option<Topology> {
+        // MPI_CART, MPI_GRAPH and MPI_DIST_GRAPH.
+        let values = match self {
+            Self::OpenMpi => [1, 2, 3],
+            Self::Mpich => [2, 1, 3],
+            Self::Standard => [211, 212, 213],
+        };
+        let kinds = [Topology::Grid, Topology::Graph, Topology::DistributedGraph];
+        Some(kinds[values.iter().position(|value| *value == status)?])
+    }
+}
+
+/// Kinds of topologies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    Grid,
+    Graph,
+    DistributedGraph,
+}
+
 /// Facts about an MPI that are needed to read its callers' arguments.
 pub struct Abi {
     pub family: Family,
@@ -64,21 +118,15 @@ pub struct Abi {
 impl Abi {
     /// Recognises the MPI behind `pmpi`.
     ///
-    /// Not by the name of its library: Debian's MPICH calls itself `libmpich.so`, others `libmpi.so`.
-    /// The standard ABI first: a library may offer it on top of an MPI whose own handles are visible too.
-    ///
     /// # Errors
     /// One line that says why this MPI is left alone.
     pub fn detect(pmpi: &Pmpi) -> Result<Self, String> {
         let version = pmpi.library_version();
-        if pmpi.has_standard_abi() {
-            Ok(Self::standard(version))
-        } else if variable(c"ompi_mpi_comm_world").is_some() {
-            Self::open_mpi(version)
-        } else if version.starts_with("MPICH") || version.starts_with("Intel(R) MPI") {
-            Ok(Self::mpich(version))
-        } else {
-            Err(format!("unknown MPI \"{version}\""))
+        match Family::of(pmpi, &version) {
+            Some(Family::Standard) => Ok(Self::standard(version)),
+            Some(Family::OpenMpi) => Self::open_mpi(version),
+            Some(Family::Mpich) => Ok(Self::mpich(version)),
+            None => Err(format!("unknown MPI \"{version}\"")),
         }
     }
 
@@ -99,7 +147,7 @@ impl Abi {
             datatype_null: object(c"ompi_mpi_datatype_null")?,
             info_null: object(c"ompi_mpi_info_null")?,
             request_null: object(c"ompi_request_null")?,
-            in_place: 1,
+            in_place: Family::OpenMpi.in_place(),
             thread_serialized: 2,
             status_ignore: 0,
             status_size: 24,
@@ -125,7 +173,7 @@ impl Abi {
             datatype_null: 0x0c00_0000,
             info_null: 0x1c00_0000,
             request_null: 0x2c00_0000,
-            in_place: usize::MAX,
+            in_place: Family::Mpich.in_place(),
             thread_serialized: 2,
             status_ignore: 1,
             status_size: 20,
@@ -152,7 +200,7 @@ impl Abi {
             datatype_null: 0x200,
             info_null: 0x130,
             request_null: 0x180,
-            in_place: 1,
+            in_place: Family::Standard.in_place(),
             thread_serialized: 2048,
             status_ignore: 0,
             status_size: 32,

@@ -14,11 +14,13 @@
 
 pub mod abi;
 pub mod lifetime;
+pub mod messages;
 pub mod pmpi;
 mod progress;
 pub mod reduce;
 #[cfg(test)]
 pub(crate) mod stand_in;
+pub mod topology;
 pub mod types;
 
 use std::cell::RefCell;

@@ -11,6 +11,8 @@ use std::sync::OnceLock;
 /// An MPI handle (communicator, datatype, op, request) as passed in a register.
 pub type Handle = usize;
 
+/// Makes a handle of an INTEGER of Fortran's (`MPI_Type_f2c` and the like).
+pub type FromFortran = unsafe extern "C-unwind" fn(c_int) -> Handle;
 /// Delete callback of an attribute, MPI-4.1 section 7.7.2.
 pub type DeleteFn = extern "C" fn(Handle, c_int, *mut c_void, *mut c_void) -> c_int;
 /// Copy callback of an attribute.
@@ -85,10 +87,22 @@ pmpi! {
     comm_remote_size = c"PMPI_Comm_remote_size"(Handle, *mut c_int);
     comm_test_inter = c"PMPI_Comm_test_inter"(Handle, *mut c_int);
     comm_group = c"PMPI_Comm_group"(Handle, Out);
+    topo_test = c"PMPI_Topo_test"(Handle, *mut c_int);
+    cartdim_get = c"PMPI_Cartdim_get"(Handle, *mut c_int);
+    cart_shift = c"PMPI_Cart_shift"(Handle, c_int, c_int, *mut c_int, *mut c_int);
+    graph_neighbors_count = c"PMPI_Graph_neighbors_count"(Handle, c_int, *mut c_int);
+    graph_neighbors = c"PMPI_Graph_neighbors"(Handle, c_int, c_int, *mut c_int);
+    dist_graph_neighbors_count =
+        c"PMPI_Dist_graph_neighbors_count"(Handle, *mut c_int, *mut c_int, *mut c_int);
+    dist_graph_neighbors = c"PMPI_Dist_graph_neighbors"(
+        Handle, c_int, *mut c_int, *mut c_int, c_int, *mut c_int, *mut c_int
+    );
     group_translate_ranks =
         c"PMPI_Group_translate_ranks"(Handle, c_int, *const c_int, Handle, *mut c_int);
     group_free = c"PMPI_Group_free"(Out);
     comm_dup = c"PMPI_Comm_dup"(Handle, Out);
+    comm_split = c"PMPI_Comm_split"(Handle, c_int, c_int, Out);
+    comm_free = c"PMPI_Comm_free"(Out);
     comm_set_info = c"PMPI_Comm_set_info"(Handle, Handle);
     comm_dup_with_info = c"PMPI_Comm_dup_with_info"(Handle, Handle, Out);
     comm_set_errhandler = c"PMPI_Comm_set_errhandler"(Handle, Handle);
@@ -99,6 +113,7 @@ pmpi! {
     type_free = c"PMPI_Type_free"(Out);
     type_get_extent = c"PMPI_Type_get_extent"(Handle, *mut isize, *mut isize);
     type_get_true_extent = c"PMPI_Type_get_true_extent"(Handle, *mut isize, *mut isize);
+    isend = c"PMPI_Isend"(MutBuf, c_int, Handle, c_int, c_int, Handle, Out);
     irecv = c"PMPI_Irecv"(MutBuf, c_int, Handle, c_int, c_int, Handle, Out);
     recv_init = c"PMPI_Recv_init"(MutBuf, c_int, Handle, c_int, c_int, Handle, Out);
     sendrecv = c"PMPI_Sendrecv"(

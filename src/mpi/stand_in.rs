@@ -3,11 +3,12 @@
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::abi::Abi;
+use super::abi::{Abi, Family};
 use super::pmpi::{Handle, Pmpi};
 use super::types::Op;
 use super::{FAILED, Mpi};
@@ -22,6 +23,8 @@ pub(crate) const BETWEEN: Handle = 0x3000;
 pub(crate) const REMOTE: usize = 5;
 /// The first communicator of one rank that is made, and the first request.
 const FIRST_COMM: Handle = 0x4000;
+/// The communicator that `MPI_Comm_split` makes.
+const PRIVATE: Handle = 0x3000;
 const FIRST_REQUEST: u64 = 0x8000;
 /// For hangs alone.
 const MOST: Duration = Duration::from_secs(120);
@@ -48,6 +51,17 @@ struct Meeting {
     all: Vec<Vec<u8>>,
 }
 
+/// A topology of a communicator of the world.
+#[derive(Clone)]
+pub(crate) enum Laid {
+    /// Ranks in each dimension, and whether it is periodic; the last dimension runs fastest.
+    Grid(Vec<(usize, bool)>),
+    /// The neighbours of each rank.
+    Graph(Vec<Vec<usize>>),
+    /// The sources of this rank's data, and their destinations.
+    Distributed(Vec<usize>, Vec<usize>),
+}
+
 /// One rank.
 struct Rank {
     rank: usize,
@@ -61,6 +75,7 @@ struct Rank {
     posted: usize,
     errors: Vec<(Handle, c_int)>,
     collectives: usize,
+    laid: HashMap<Handle, Laid>,
 }
 
 /// A receive of no bytes from this rank itself.
@@ -121,6 +136,7 @@ pub(crate) fn mpi(world: &Arc<World>, rank: usize) -> Mpi {
         posted: 0,
         errors: Vec::new(),
         collectives: 0,
+        laid: HashMap::new(),
     }));
     let mpi = Mpi::of(functions(), abi());
     assert!(mpi.begin_asking());
@@ -143,6 +159,11 @@ pub(crate) fn wait(request: u64) {
             rank.requests[at] = None;
         }
     });
+}
+
+/// Gives a communicator a topology.
+pub(crate) fn lay_out(comm: Handle, laid: Laid) {
+    with(|rank| rank.laid.insert(comm, laid));
 }
 
 /// Takes the errors that error handlers have seen, with their communicators.
@@ -220,7 +241,16 @@ fn functions() -> Pmpi {
         comm_size,
         comm_test_inter,
         comm_remote_size,
+        topo_test,
+        cartdim_get,
+        cart_shift,
+        graph_neighbors_count,
+        graph_neighbors,
+        dist_graph_neighbors_count,
+        dist_graph_neighbors,
         comm_dup,
+        comm_split,
+        comm_free,
         comm_set_errhandler,
         comm_call_errhandler,
         irecv,
@@ -256,6 +286,96 @@ extern "C-unwind" fn comm_remote_size(comm: Handle, size: *mut c_int) -> c_int {
     put(size, REMOTE as c_int)
 }
 
+/// The topology of a communicator.
+fn laid(comm: Handle) -> Option<Laid> {
+    with(|rank| rank.laid.get(&comm).cloned())
+}
+
+extern "C-unwind" fn topo_test(comm: Handle, status: *mut c_int) -> c_int {
+    let value = match laid(comm) {
+        None => -32766,
+        Some(Laid::Grid(_)) => 211,
+        Some(Laid::Graph(_)) => 212,
+        Some(Laid::Distributed(..)) => 213,
+    };
+    assert_eq!(with(|rank| rank.abi.family), Family::Standard);
+    put(status, value)
+}
+
+extern "C-unwind" fn cartdim_get(comm: Handle, dimensions: *mut c_int) -> c_int {
+    let Some(Laid::Grid(sizes)) = laid(comm) else { panic!("no grid") };
+    put(dimensions, sizes.len() as c_int)
+}
+
+extern "C-unwind" fn cart_shift(
+    comm: Handle,
+    dimension: c_int,
+    by: c_int,
+    before: *mut c_int,
+    behind: *mut c_int,
+) -> c_int {
+    const PROC_NULL: c_int = -3;
+    let Some(Laid::Grid(sizes)) = laid(comm) else { panic!("no grid") };
+    let stride: usize = sizes[dimension as usize + 1..].iter().map(|(size, _)| size).product();
+    let (size, periodic) = sizes[dimension as usize];
+    let rank = with(|one| one.rank);
+    let at = (rank / stride % size) as c_int;
+    let (stride, size) = (stride as c_int, size as c_int);
+    let neighbor = |at_neighbor: c_int| {
+        let is_there = periodic || (0..size).contains(&at_neighbor);
+        let moved = (at_neighbor.rem_euclid(size) - at) * stride;
+        if is_there { rank as c_int + moved } else { PROC_NULL }
+    };
+    put(before, neighbor(at - by)) | put(behind, neighbor(at + by))
+}
+
+/// Writes ranks into an array.
+fn put_ranks(to: *mut c_int, most: c_int, ranks: &[usize]) -> c_int {
+    assert_eq!(most as usize, ranks.len());
+    for (at, rank) in ranks.iter().enumerate() {
+        put(to.wrapping_add(at), *rank as c_int);
+    }
+    0
+}
+
+extern "C-unwind" fn graph_neighbors_count(comm: Handle, rank: c_int, count: *mut c_int) -> c_int {
+    let Some(Laid::Graph(neighbors)) = laid(comm) else { panic!("no graph") };
+    put(count, neighbors[rank as usize].len() as c_int)
+}
+
+extern "C-unwind" fn graph_neighbors(
+    comm: Handle,
+    rank: c_int,
+    most: c_int,
+    ranks: *mut c_int,
+) -> c_int {
+    let Some(Laid::Graph(neighbors)) = laid(comm) else { panic!("no graph") };
+    put_ranks(ranks, most, &neighbors[rank as usize])
+}
+
+extern "C-unwind" fn dist_graph_neighbors_count(
+    comm: Handle,
+    ins: *mut c_int,
+    outs: *mut c_int,
+    weighted: *mut c_int,
+) -> c_int {
+    let Some(Laid::Distributed(from, to)) = laid(comm) else { panic!("no graph") };
+    put(ins, from.len() as c_int) | put(outs, to.len() as c_int) | put(weighted, 0)
+}
+
+extern "C-unwind" fn dist_graph_neighbors(
+    comm: Handle,
+    ins: c_int,
+    sources: *mut c_int,
+    _: *mut c_int,
+    outs: c_int,
+    destinations: *mut c_int,
+    _: *mut c_int,
+) -> c_int {
+    let Some(Laid::Distributed(from, to)) = laid(comm) else { panic!("no graph") };
+    put_ranks(sources, ins, &from) | put_ranks(destinations, outs, &to)
+}
+
 extern "C-unwind" fn comm_dup(comm: Handle, copy: *mut u64) -> c_int {
     let new = with(|rank| {
         assert!(rank.is_alone_in(comm), "others would have to come");
@@ -263,6 +383,17 @@ extern "C-unwind" fn comm_dup(comm: Handle, copy: *mut u64) -> c_int {
         FIRST_COMM + rank.comms - 1
     });
     put(copy, new as u64)
+}
+
+/// Of all ranks, which no test sends anything by.
+extern "C-unwind" fn comm_split(_: Handle, _: c_int, _: c_int, own: *mut u64) -> c_int {
+    put(own, PRIVATE as u64)
+}
+
+extern "C-unwind" fn comm_free(comm: *mut u64) -> c_int {
+    // SAFETY: MPI's callers pass a communicator.
+    assert_eq!(unsafe { *comm }, PRIVATE as u64);
+    0
 }
 
 extern "C-unwind" fn comm_set_errhandler(_: Handle, _: Handle) -> c_int {

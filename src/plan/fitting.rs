@@ -29,6 +29,8 @@ pub enum Fit {
     Parts(Arc<Image>),
     /// Parts of more than a chunk, which can be brought to all, and not to a root alone.
     LongParts(Arc<Image>),
+    /// Pairs of ranks, each with data of its own. Pairs of up to so many bytes go through the group.
+    Pairs(usize),
 }
 
 impl Fit {
@@ -36,7 +38,7 @@ impl Fit {
     #[inline]
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Whole(bytes) | Self::Folded(bytes, _) => *bytes,
+            Self::Whole(bytes) | Self::Folded(bytes, _) | Self::Pairs(bytes) => *bytes,
             Self::Parts(image) | Self::LongParts(image) => image.bytes(),
         }
     }

@@ -7,10 +7,12 @@ pub mod moving;
 pub mod reducing;
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use crate::call::{Call, Elements};
 use crate::engine::Pattern;
 use crate::gate::eligibility::Keys;
+use crate::gate::exchange::Edges;
 use crate::gate::{Admitted, Ends};
 
 pub use finish::{Deposits, Finish, Piece};
@@ -31,7 +33,7 @@ pub struct Case<'a> {
 pub struct Plan {
     /// The ranks that bring data, and the ranks that get some.
     pub pattern: Pattern,
-    /// Bytes of the message; of a gather, of this rank's part.
+    /// Bytes of the message; of a gather, of this rank's part; of an exchange, most bytes of a parcel.
     pub bytes: usize,
     /// The source of these bytes.
     pub source: Source,
@@ -46,6 +48,8 @@ pub enum Source {
     Elements(Elements),
     /// Elements, as keys.
     Keys(*const c_void, Keys),
+    /// What this rank has for each other, and gets from it. The targets are in it, too.
+    Edges(Arc<Edges>, usize),
 }
 
 /// The target of a result.

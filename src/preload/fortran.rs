@@ -14,10 +14,11 @@ use super::symbol;
 use super::waits::{
     process_with_requests, progress_once, start as start_persistent, wait_by_tests,
 };
+use crate::call::Types;
 use crate::dispatch::free_persistent;
 use crate::guard;
 use crate::mpi::abi::Family;
-use crate::mpi::pmpi::{Handle, Optional, variable};
+use crate::mpi::pmpi::{FromFortran, Handle, Optional, variable};
 use crate::process::{self, Process};
 
 /// An INTEGER, or a handle of `use mpi_f08`, which is one.
@@ -32,8 +33,6 @@ pub struct Fortran {
     in_place: usize,
     bottom: usize,
 }
-
-type FromFortran = unsafe extern "C-unwind" fn(c_int) -> Handle;
 
 struct Converters {
     comm: FromFortran,
@@ -112,6 +111,12 @@ impl Fortran {
 
     pub fn datatype(&self, handle: c_int) -> Handle {
         self.convert(handle, |converters| converters.datatype)
+    }
+
+    /// An array of datatypes.
+    pub fn types(&self, handles: *const c_void) -> Types {
+        let from_fortran = self.convert.as_ref().map(|converters| converters.datatype);
+        Types { handles, from_fortran }
     }
 
     pub fn op(&self, handle: c_int) -> Handle {

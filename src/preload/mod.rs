@@ -10,7 +10,6 @@ mod fortran;
 mod get_status;
 mod hints;
 pub mod lifecycle;
-mod passed_on;
 mod waits;
 
 use std::ffi::{CStr, c_int, c_void};
@@ -19,6 +18,7 @@ use std::sync::OnceLock;
 use crate::call::{Call, Form};
 use crate::dispatch::{self, After};
 use crate::guard;
+use crate::mpi::abi::Family;
 use crate::mpi::pmpi::Pmpi;
 use crate::process;
 
@@ -41,6 +41,15 @@ fn real() -> &'static Pmpi {
                 std::process::abort()
             })
         }),
+    }
+}
+
+/// The family of the real MPI; `None`: it is unknown.
+fn family() -> Option<Family> {
+    static FAMILY: OnceLock<Option<Family>> = OnceLock::new();
+    match process::get() {
+        Some(process) => Some(process.mpi.abi.family),
+        None => *FAMILY.get_or_init(|| Family::of(real(), &real().library_version())),
     }
 }
 

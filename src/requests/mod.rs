@@ -191,7 +191,9 @@ impl Requests {
             Ok(moved) => moved,
             Err(OutOfStep) => out_of_step(mpi),
         };
-        let is_over = |pending: &mut Pending| pending.over.get().is_some();
+        let is_over = |pending: &mut Pending| {
+            pending.over.get().is_some() && pending.prepared.are_messages_over(mpi)
+        };
         let over: Vec<_> = pending.extract_if(.., is_over).collect();
         self.outstanding.store(pending.len(), Ordering::Release);
         drop(pending);

@@ -121,15 +121,27 @@ impl Requests {
             }
         };
         let (send, recv) = call.significant(place.0, mpi.abi.in_place);
-        if send {
+        // The edges of an exchange have all that is in its arrays.
+        let is_exchange = work.is_exchange();
+        if send && !is_exchange {
             own(&mut call.send);
         }
-        if recv {
+        if recv && !is_exchange {
             own(&mut call.recv);
         }
         // SAFETY: arguments of the program's, with copies of those that it may free.
         let judged = unsafe { judge(mpi, &call, admitted.shape(), place) };
-        let Ok(ends) = judged else { super::no_request(mpi) };
+        let Ok(mut ends) = judged else { super::no_request(mpi) };
+        if let Some(edges) = &mut ends.edges {
+            *edges = Arc::new(edges.with_types(|datatype| {
+                if mpi.abi.datatype(datatype).is_some() {
+                    return datatype;
+                }
+                let copy = mpi.copy_type(datatype);
+                types.extend(copy);
+                copy.unwrap_or(datatype)
+            }));
+        }
         let tag = self.take_tag(mpi);
         // SAFETY: nothing is received; the program's request, of the width of this MPI's handles.
         let made = unsafe {

@@ -33,6 +33,11 @@ impl Work {
         }
     }
 
+    /// Whether it needs a communicator for messages beside the group's.
+    pub fn is_exchange(&self) -> bool {
+        matches!(self, Self::Planned(Fit::Pairs(_)))
+    }
+
     /// The script, which borrows memory of a lender if it quantizes.
     ///
     /// # Errors

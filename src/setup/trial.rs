@@ -16,7 +16,7 @@ use crate::leaf::arithmetic::{Arithmetic, Element, Operator};
 use crate::mpi::Mpi;
 use crate::topology::Place;
 use crate::wait::Waiter;
-use crate::wire::{Algorithm, Kind, Transfer};
+use crate::wire::{Algorithm, Kind, Transfer, exchanges};
 
 /// A group that has passed its trial.
 pub struct Proven {
@@ -87,10 +87,12 @@ impl Proven {
         if let (Some((wire, _)), Some(keeper)) = (&mut member, &resources.keeper) {
             go_to_work(wire, keeper, terms.peers);
         }
-        let has_shards = Algorithm::has_shards(roster.members.len(), terms.window.into());
+        let (members, window) = (roster.members.len(), terms.window.into());
+        let has_shards = Algorithm::has_shards(members, window);
         let (layout, chunk_bytes) = (roster.layout, terms.identity.chunk_bytes);
         let mut place =
             Place::new(layout, roster.rank, chunk_bytes, has_shards).ok_or(NoGroup::Nowhere)?;
+        place = place.with_parcels(exchanges(members, window));
         // Who names an algorithm gets it.
         place.swaps &= shared.algorithm.is_none();
         if terms.by_sockets {

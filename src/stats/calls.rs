@@ -95,7 +95,7 @@ pub struct Calls {
     kinds: AtomicU32,
 }
 
-const SLOTS: usize = 2048;
+const SLOTS: usize = 4096;
 /// With so many kinds, type, op and size are no longer told apart. The kinds without them are fewer
 /// than the slots left.
 const MANY: u32 = 1024;

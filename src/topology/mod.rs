@@ -54,6 +54,8 @@ pub struct Place {
     pub chunk_bytes: u16,
     /// Whether long messages can go by shards here.
     pub has_shards: bool,
+    /// Most chunks of a parcel, by which hosts exchange data of their own; 0: they have no exchanges.
+    pub parcel_chunks: usize,
     /// Whether two ranks swap their contributions, and each folds them, where a fold by shards would be short.
     pub swaps: bool,
     /// Longest message that is folded here, in bytes, whatever else allows more.
@@ -67,8 +69,23 @@ impl Place {
     pub fn new(layout: Layout, rank: usize, chunk_bytes: u16, has_shards: bool) -> Option<Self> {
         let (member, _) = layout.place(rank)?;
         let (swaps, max_bytes) = (has_shards && layout.ranks() == 2, usize::MAX);
-        let image = None;
-        Some(Self { layout, rank, member, chunk_bytes, has_shards, swaps, max_bytes, image })
+        let (parcel_chunks, image) = (0, None);
+        Some(Self {
+            layout,
+            rank,
+            member,
+            chunk_bytes,
+            has_shards,
+            parcel_chunks,
+            swaps,
+            max_bytes,
+            image,
+        })
+    }
+
+    /// The same, where parcels have up to so many chunks.
+    pub fn with_parcels(self, parcel_chunks: usize) -> Self {
+        Self { parcel_chunks, ..self }
     }
 
     /// The same, where no message longer than so many bytes is folded.

@@ -19,6 +19,7 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
     }
 
     /// Sends this member's parcels, and notes what is to come. The sequence has room for it all.
+    #[inline(never)]
     pub(super) fn start_exchange(&mut self, pairs: Pairs) {
         let me = self.identity.me;
         self.next_seq += pairs.numbers();
@@ -127,6 +128,7 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
     /// Asks for a piece of a parcel. If nothing of the parcel has come, its sender has hardly sent any of it, so its
     /// first piece alone is asked for. The target is this member: the sender, which may not have got there yet, must not
     /// ask back.
+    #[inline(never)]
     pub(super) fn ask_for_parcel(
         &mut self,
         flights: &mut Flights<B>,

@@ -24,6 +24,12 @@ macro_rules! from_fortran {
     (Displs, $arg:ident, $fortran:ident, $process:ident) => {
         $arg.cast::<c_int>().cast_const()
     };
+    (Aints, $arg:ident, $fortran:ident, $process:ident) => {
+        $arg.cast_const()
+    };
+    (Types, $arg:ident, $fortran:ident, $process:ident) => {
+        $fortran.types($arg)
+    };
     // Count, Root
     ($number:ident, $arg:ident, $fortran:ident, $process:ident) => {
         *$arg.cast::<c_int>()

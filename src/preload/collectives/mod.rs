@@ -24,6 +24,10 @@ mod plain {
     pub type Count = c_int;
     pub type Counts = *const c_int;
     pub type Displs = *const c_int;
+    /// Displacements of type `MPI_Aint` in any form.
+    pub type Aints = *const c_void;
+    /// Of datatypes.
+    pub type Types = *const c_void;
     pub type Root = c_int;
     pub type Type = crate::mpi::pmpi::Handle;
     pub type Op = crate::mpi::pmpi::Handle;
@@ -34,7 +38,7 @@ mod plain {
 
 /// Types of the forms with counts of type `MPI_Count`, displacements of `MPI_Aint`.
 mod large {
-    pub use super::plain::{Buf, Comm, Info, MutBuf, Op, Root, Type};
+    pub use super::plain::{Aints, Buf, Comm, Info, MutBuf, Op, Root, Type, Types};
     pub type Count = i64;
     pub type Counts = *const i64;
     pub type Displs = *const isize;
@@ -51,6 +55,21 @@ macro_rules! reduction {
             op: $op,
             root: $root,
             comm: $comm,
+        }
+    };
+}
+
+/// Arrays of counts and displacements.
+macro_rules! counts {
+    ($counts:expr, $displs:expr) => {
+        counts!($counts, $displs, WIDE)
+    };
+    ($counts:expr, $displs:expr, $wide_displs:expr) => {
+        crate::call::Counts {
+            counts: $counts.cast(),
+            displs: $displs.cast(),
+            wide: WIDE,
+            wide_displs: $wide_displs,
         }
     };
 }
@@ -99,8 +118,7 @@ collective!(allgatherv = Allgatherv(
     recv: MutBuf, counts: Counts, displs: Displs, recv_type: Type, comm: Comm
 ), [count],
 movement!(Allgatherv, Side::new(send, send_count, send_type),
-    Side::each(recv, crate::call::Counts { counts: counts.cast(), displs: displs.cast(), wide: WIDE }, recv_type),
-    0, comm));
+    Side::each(recv, counts!(counts, displs), recv_type), 0, comm));
 
 collective!(gather = Gather(
     send: Buf, send_count: Count, send_type: Type,
@@ -120,8 +138,7 @@ collective!(reduce_scatter = Reduce_scatter(
     send: Buf, recv: MutBuf, counts: Counts, datatype: Type, op: Op, comm: Comm
 ), [count],
 reduction!(Reduce_scatter, send,
-    Side::each(recv, crate::call::Counts { counts: counts.cast(), displs: std::ptr::null(), wide: WIDE }, datatype),
-    op, 0, comm));
+    Side::each(recv, counts!(counts, std::ptr::null::<c_int>()), datatype), op, 0, comm));
 
 collective!(reduce_scatter_block = Reduce_scatter_block(
     send: Buf, recv: MutBuf, count: Count, datatype: Type, op: Op, comm: Comm
@@ -144,3 +161,66 @@ collective!(alltoall = Alltoall(
 ), [count],
 movement!(Alltoall, Side::new(send, send_count, send_type),
     Side::new(recv, recv_count, recv_type), 0, comm));
+
+collective!(gatherv = Gatherv(
+    send: Buf, send_count: Count, send_type: Type,
+    recv: MutBuf, counts: Counts, displs: Displs, recv_type: Type, root: Root, comm: Comm
+), [count],
+movement!(Gatherv, Side::new(send, send_count, send_type),
+    Side::each(recv, counts!(counts, displs), recv_type), root, comm));
+
+collective!(scatterv = Scatterv(
+    send: Buf, counts: Counts, displs: Displs, send_type: Type,
+    recv: MutBuf, recv_count: Count, recv_type: Type, root: Root, comm: Comm
+), [count],
+movement!(Scatterv, Side::each(send, counts!(counts, displs), send_type),
+    Side::new(recv, recv_count, recv_type), root, comm));
+
+collective!(alltoallv = Alltoallv(
+    send: Buf, send_counts: Counts, send_displs: Displs, send_type: Type,
+    recv: MutBuf, recv_counts: Counts, recv_displs: Displs, recv_type: Type, comm: Comm
+), [count],
+movement!(Alltoallv, Side::each(send, counts!(send_counts, send_displs), send_type),
+    Side::each(recv, counts!(recv_counts, recv_displs), recv_type), 0, comm));
+
+collective!(alltoallw = Alltoallw(
+    send: Buf, send_counts: Counts, send_displs: Displs, send_types: Types,
+    recv: MutBuf, recv_counts: Counts, recv_displs: Displs, recv_types: Types, comm: Comm
+), [count],
+movement!(Alltoallw, Side::typed(send, counts!(send_counts, send_displs), send_types),
+    Side::typed(recv, counts!(recv_counts, recv_displs), recv_types), 0, comm));
+
+collective!(neighbor_allgather = Neighbor_allgather(
+    send: Buf, send_count: Count, send_type: Type,
+    recv: MutBuf, recv_count: Count, recv_type: Type, comm: Comm
+), [count],
+movement!(Neighbor_allgather, Side::new(send, send_count, send_type),
+    Side::new(recv, recv_count, recv_type), 0, comm));
+
+collective!(neighbor_allgatherv = Neighbor_allgatherv(
+    send: Buf, send_count: Count, send_type: Type,
+    recv: MutBuf, counts: Counts, displs: Displs, recv_type: Type, comm: Comm
+), [count],
+movement!(Neighbor_allgatherv, Side::new(send, send_count, send_type),
+    Side::each(recv, counts!(counts, displs), recv_type), 0, comm));
+
+collective!(neighbor_alltoall = Neighbor_alltoall(
+    send: Buf, send_count: Count, send_type: Type,
+    recv: MutBuf, recv_count: Count, recv_type: Type, comm: Comm
+), [count],
+movement!(Neighbor_alltoall, Side::new(send, send_count, send_type),
+    Side::new(recv, recv_count, recv_type), 0, comm));
+
+collective!(neighbor_alltoallv = Neighbor_alltoallv(
+    send: Buf, send_counts: Counts, send_displs: Displs, send_type: Type,
+    recv: MutBuf, recv_counts: Counts, recv_displs: Displs, recv_type: Type, comm: Comm
+), [count],
+movement!(Neighbor_alltoallv, Side::each(send, counts!(send_counts, send_displs), send_type),
+    Side::each(recv, counts!(recv_counts, recv_displs), recv_type), 0, comm));
+
+collective!(neighbor_alltoallw = Neighbor_alltoallw(
+    send: Buf, send_counts: Counts, send_displs: Aints, send_types: Types,
+    recv: MutBuf, recv_counts: Counts, recv_displs: Aints, recv_types: Types, comm: Comm
+), [count],
+movement!(Neighbor_alltoallw, Side::typed(send, counts!(send_counts, send_displs, true), send_types),
+    Side::typed(recv, counts!(recv_counts, recv_displs, true), recv_types), 0, comm));

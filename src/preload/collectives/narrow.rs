@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use super::super::real;
@@ -18,11 +18,11 @@ pub trait Narrow {
     type Held;
     /// The plain argument.
     type Plain;
-    /// `None`: it does not fit. `parts`: length of arrays.
+    /// `None`: it does not fit. `parts`: length of an array; `None`: nobody knows.
     ///
     /// # Safety
     /// *Arguments* of the [program](crate::mpi): an array has that length.
-    unsafe fn narrow(self, parts: impl Fn() -> usize) -> Option<Self::Held>;
+    unsafe fn narrow(self, parts: impl Fn(*const c_void) -> Option<usize>) -> Option<Self::Held>;
     fn pass(held: &Self::Held) -> Self::Plain;
     /// The arrays that must stay until the request is complete.
     fn keep(_: Self::Held) -> Option<Vec<c_int>> {
@@ -46,7 +46,7 @@ pub fn keep_until_over(request: Option<u64>, arrays: Vec<Vec<c_int>>) {
 impl Narrow for i64 {
     type Held = c_int;
     type Plain = c_int;
-    unsafe fn narrow(self, _: impl Fn() -> usize) -> Option<c_int> {
+    unsafe fn narrow(self, _: impl Fn(*const c_void) -> Option<usize>) -> Option<c_int> {
         c_int::try_from(self).ok()
     }
     fn pass(held: &c_int) -> c_int {
@@ -60,13 +60,17 @@ macro_rules! narrow_array {
             /// `None`: there is none, which the MPI refuses.
             type Held = Option<Vec<c_int>>;
             type Plain = *const c_int;
-            unsafe fn narrow(self, parts: impl Fn() -> usize) -> Option<Self::Held> {
+            unsafe fn narrow(
+                self,
+                parts: impl Fn(*const c_void) -> Option<usize>,
+            ) -> Option<Self::Held> {
                 if self.is_null() {
                     return Some(None);
                 }
                 // SAFETY: an array of that length, as demanded of this function.
                 let element = |part| unsafe { *self.add(part) };
-                (0..parts()).map(|part| c_int::try_from(element(part)).ok()).collect::<Option<_>>().map(Some)
+                let narrow = |part| c_int::try_from(element(part)).ok();
+                (0..parts(self.cast())?).map(narrow).collect::<Option<_>>().map(Some)
             }
             fn pass(held: &Self::Held) -> *const c_int {
                 held.as_ref().map_or(std::ptr::null(), Vec::as_ptr)
@@ -85,7 +89,7 @@ macro_rules! same_when_narrow {
         impl Narrow for $type {
             type Held = Self;
             type Plain = Self;
-            unsafe fn narrow(self, _: impl Fn() -> usize) -> Option<Self> {
+            unsafe fn narrow(self, _: impl Fn(*const c_void) -> Option<usize>) -> Option<Self> {
                 Some(self)
             }
             fn pass(held: &Self) -> Self {
@@ -95,7 +99,7 @@ macro_rules! same_when_narrow {
     )*};
 }
 
-same_when_narrow!(*const std::ffi::c_void, *mut std::ffi::c_void, c_int, Handle);
+same_when_narrow!(*const c_void, *mut c_void, c_int, Handle);
 
 /// The request that the real MPI has made; `None` in a process that foldback leaves alone, where nobody has asked
 /// how the MPI writes requests.
@@ -126,7 +130,8 @@ macro_rules! missing {
 macro_rules! narrow {
     ($real:expr, $name:expr, $call:expr, [$($arg:ident: $type:ty),*], [$($extra:ident),*]) => {{
         let call = $call;
-        let parts = || call.parts(crate::preload::real());
+        let (mpi, family) = (crate::preload::real(), crate::preload::family());
+        let parts = |array| call.parts(mpi, family, array);
         // SAFETY: arguments of the program's.
         let held = (|| unsafe { Some(($(<$type as Narrow>::narrow($arg, parts)?,)*)) })();
         let Some(($($arg,)*)) = held else { return does_not_fit(call.comm) };

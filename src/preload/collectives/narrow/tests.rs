@@ -1,11 +1,11 @@
 //! Large calls for an MPI that has plain ones alone: a function of this test takes these.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 
 use super::*;
 use crate::call::{Call, Collective, Counts, Side};
-use crate::mpi::stand_in::{self, BETWEEN, REMOTE, World};
+use crate::mpi::stand_in::{self, BETWEEN, Laid, REMOTE, World};
 use crate::process::stand_in::set;
 
 const RANKS: usize = 3;
@@ -70,7 +70,8 @@ impl Real {
 
 fn call(counts: *const i64, displs: *const isize, comm: Handle) -> Call {
     let collective: Collective = "Allgatherv".parse().expect("a collective");
-    let counts = Counts { counts: counts.cast(), displs: displs.cast(), wide: true };
+    let counts =
+        Counts { counts: counts.cast(), displs: displs.cast(), wide: true, wide_displs: true };
     let recv = Side::each(std::ptr::null::<c_void>(), counts, 0);
     Call { collective, send: Side::NONE, recv, op: 0, root: 0, comm }
 }
@@ -153,4 +154,115 @@ fn arrays_stay_as_long_as_the_request_and_not_if_there_is_none() {
     // Other memory may have been asked for meanwhile.
     let others: Vec<Vec<c_int>> = (0..64).map(|_| vec![9; RANKS]).collect();
     assert_eq!(ints(at, RANKS), Some(vec![1, 2, 3]), "beside {}", others.len());
+}
+
+thread_local! {
+    /// Elements of the arrays that the plain function of pairs reads.
+    static READ: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+/// A plain function of pairs, as far as it matters here: counts of what is sent and of what comes.
+unsafe extern "C-unwind" fn plain_of_pairs(
+    sent: *const c_int,
+    received: *const c_int,
+    _: Handle,
+) -> c_int {
+    let (of_sent, of_received) = READ.get();
+    let (counts, displs) = (ints(sent, of_sent), ints(received, of_received));
+    CAME.with_borrow_mut(|came| came.push(Came { sent: 0, counts, displs, at: sent }));
+    0
+}
+
+type PlainOfPairs = unsafe extern "C-unwind" fn(*const c_int, *const c_int, Handle) -> c_int;
+
+struct RealOfPairs;
+
+impl RealOfPairs {
+    fn get(&self) -> Option<PlainOfPairs> {
+        Some(plain_of_pairs)
+    }
+}
+
+/// A large call of pairs by the plain one, which reads so many elements of each array: what comes there, or the code of
+/// an error. The sender is in place if it `stays`.
+fn of_pairs(
+    (name, root, comm): (&str, c_int, Handle),
+    (sent, received): (&[i64], &[i64]),
+    read: (usize, usize),
+    stays: bool,
+) -> Result<(Vec<c_int>, Vec<c_int>), c_int> {
+    READ.set(read);
+    let data = if stays { std::ptr::without_provenance(1) } else { std::ptr::null::<c_void>() };
+    let side = |data, counts: &[i64]| {
+        let (counts, displs) = (counts.as_ptr().cast(), std::ptr::null());
+        Side::each(data, Counts { counts, displs, wide: true, wide_displs: true }, 0)
+    };
+    let collective: Collective = name.parse().expect("a collective");
+    let (send, recv) = (side(data, sent), side(std::ptr::null(), received));
+    let call = Call { collective, send, recv, op: 0, root, comm };
+    let (sent, received) = (sent.as_ptr(), received.as_ptr());
+    let pass = || -> c_int {
+        narrow!(
+            RealOfPairs,
+            "a function",
+            call,
+            [sent: *const i64, received: *const i64, comm: Handle],
+            []
+        )
+    };
+    match pass() {
+        0 => {
+            let Came { counts, displs, .. } = came().pop().expect("a call");
+            Ok((counts.expect("an array"), displs.expect("an array")))
+        }
+        code => Err(code),
+    }
+}
+
+/// An element more would not fit.
+#[test]
+fn arrays_of_neighbours_have_an_element_for_each_on_their_side() {
+    set(stand_in::mpi(&World::new(RANKS), 0));
+    stand_in::lay_out(COMM, Laid::Distributed(vec![1, 2, 1, 0], vec![1, 2]));
+    let (sent, received) = ([1, 2, WIDE], [3, 4, 5, 6, WIDE]);
+    for name in ["Neighbor_allgatherv", "Neighbor_alltoallv", "Neighbor_alltoallw"] {
+        let call = (name, 0, COMM);
+        let came = of_pairs(call, (&sent, &received), (2, 4), false);
+        assert_eq!(came, Ok((vec![1, 2], vec![3, 4, 5, 6])), "{name}");
+        let both = of_pairs(call, (&received, &received), (2, 4), false);
+        assert_eq!(both, Ok((vec![3, 4], vec![3, 4, 5, 6])), "{name}");
+        assert_eq!(of_pairs(call, (&[WIDE, 1], &received), (2, 4), false), Err(ERR_COUNT));
+    }
+    // The MPI refuses it.
+    let nothing = of_pairs(("Neighbor_alltoallv", 0, BETWEEN), (&sent, &received), (0, 0), false);
+    assert_eq!(nothing, Ok((vec![], vec![])));
+}
+
+#[test]
+fn arrays_of_the_root_are_read_there_alone() {
+    set(stand_in::mpi(&World::new(RANKS), 1));
+    // MPI_ROOT and MPI_PROC_NULL of the standard ABI.
+    for (root, comm, length) in [(1, COMM, RANKS), (-4, BETWEEN, REMOTE)] {
+        let right = [[1; REMOTE].as_slice(), &[WIDE]].concat();
+        let counts = &right[REMOTE - length..];
+        for name in ["Gatherv", "Scatterv"] {
+            let came = of_pairs((name, root, comm), (counts, counts), (length, length), false);
+            assert_eq!(came, Ok((vec![1; length], vec![1; length])), "{name} on {comm:#x}");
+        }
+    }
+    for (root, comm) in [(0, COMM), (2, COMM), (-3, BETWEEN), (1, BETWEEN)] {
+        let wide = [WIDE];
+        let came = of_pairs(("Gatherv", root, comm), (&wide, &wide), (0, 0), false);
+        assert_eq!(came, Ok((vec![], vec![])), "{root} on {comm:#x}");
+    }
+}
+
+#[test]
+fn arrays_of_a_side_that_is_in_place_are_not_read() {
+    set(stand_in::mpi(&World::new(RANKS), 0));
+    let (wide, right) = ([WIDE], [1, 2, 3]);
+    let came = of_pairs(("Alltoallv", 0, COMM), (&wide, &right), (0, RANKS), true);
+    assert_eq!(came, Ok((vec![], vec![1, 2, 3])));
+    let both = of_pairs(("Alltoallw", 0, COMM), (&right, &right), (RANKS, RANKS), true);
+    assert_eq!(both, Ok((vec![1, 2, 3], vec![1, 2, 3])));
 }

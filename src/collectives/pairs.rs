@@ -1,0 +1,142 @@
+//! The common part of collectives in which each pair of ranks has data of its own, of a size that no other rank knows.
+
+use std::iter;
+use std::sync::Arc;
+
+use crate::call::Call;
+use crate::engine::{Parcels, Pattern};
+use crate::gate::exchange::{Edges, Wraps};
+use crate::gate::judge::Bench;
+use crate::gate::{Ends, Facts, Reason, Refused};
+use crate::mpi::topology::Order;
+use crate::plan::{Case, Fit, Plan, Sink, Source, moving};
+use crate::topology::Place;
+
+/// The group's work for them, for people.
+pub const HOW: &str = "a parcel for each pair; long pairs by messages of MPI";
+/// Their types, for people.
+pub const TYPES: &str = moving::TYPES;
+
+/// Each rank has data for each, and both sides have arrays.
+///
+/// # Errors
+/// The arguments are wrong.
+pub fn all_to_all(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {
+    let (Call { send, recv, .. }, everyone) = (bench.call, bench.everyone());
+    bench.refuse_one_buffer_by_arrays()?;
+    let in_place = bench.is_in_place(send.data);
+    let from = bench.edges(recv, &everyone, 0..bench.ranks)?;
+    let to = if in_place { from.clone() } else { bench.edges(send, &everyone, 0..bench.ranks)? };
+    Ok(with_edges(bench.ends(), Edges { to, from, in_place, ..Edges::default() }))
+}
+
+/// The blocks of a send buffer in a collective of neighbours.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Blocks {
+    /// One, which goes to all neighbours.
+    One,
+    /// One for each neighbour, all of one size.
+    Even,
+    /// One for each neighbour, each of its own size.
+    Each,
+}
+
+/// Each rank has data for its neighbours. Neither side may be in place.
+///
+/// # Errors
+/// The arguments are wrong.
+pub fn neighbors(bench: &Bench<'_, impl Facts>, blocks: Blocks) -> Result<Ends, Refused> {
+    let (Call { send, recv, .. }, neighbors) = (bench.call, bench.neighbors()?);
+    let destinations = &neighbors.destinations;
+    let to = match blocks {
+        Blocks::One => bench.edges_of_one_block(send, destinations)?,
+        Blocks::Even | Blocks::Each => bench.edges(send, destinations, 0..destinations.len())?,
+    };
+    let order = bench.order_of_blocks(blocks == Blocks::Even);
+    let arrivals = neighbors.arrivals(order.unwrap_or(Order::Standard));
+    let from = bench.edges(recv, &neighbors.sources, arrivals)?;
+    let wraps = match order {
+        _ if !neighbors.wraps() => Wraps::Not,
+        Some(_) => Wraps::Ordered,
+        None => Wraps::Unordered,
+    };
+    Ok(with_edges(bench.ends(), Edges { to, from, in_place: false, wraps }))
+}
+
+/// Each rank has data for the root, whose side has arrays.
+///
+/// # Errors
+/// The arguments are wrong.
+pub fn to_root(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {
+    let (root, Call { send, recv, .. }) = (bench.root()?, bench.call);
+    let mut edges = Edges::default();
+    let is_root = root == bench.rank;
+    if is_root {
+        bench.refuse_own_part_by_arrays(send, recv)?;
+        edges.from = bench.edges(recv, &bench.everyone(), 0..bench.ranks)?;
+    }
+    if is_root && bench.is_in_place(send.data) {
+        edges.from.retain(|edge| edge.rank != root);
+    } else {
+        edges.to = bench.edges_of_one_block(send, &[Some(root)])?;
+    }
+    Ok(with_edges(Ends { root: Some(root), ..bench.ends() }, edges))
+}
+
+/// The root, whose side has arrays, has data for each rank.
+///
+/// # Errors
+/// The arguments are wrong.
+pub fn from_root(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {
+    let (root, Call { send, recv, .. }) = (bench.root()?, bench.call);
+    let mut edges = Edges::default();
+    let is_root = root == bench.rank;
+    if is_root {
+        bench.refuse_own_part_by_arrays(recv, send)?;
+        edges.to = bench.edges(send, &bench.everyone(), 0..bench.ranks)?;
+    }
+    if is_root && bench.is_in_place(recv.data) {
+        edges.to.retain(|edge| edge.rank != root);
+    } else {
+        edges.from = bench.edges(recv, &[Some(root)], iter::once(0))?;
+    }
+    Ok(with_edges(Ends { root: Some(root), ..bench.ends() }, edges))
+}
+
+fn with_edges(ends: Ends, edges: Edges) -> Ends {
+    Ends { edges: Some(Arc::new(edges)), ..ends }
+}
+
+/// The form in which they go through the group.
+///
+/// # Errors
+/// Several ranks share a host, there are too few cells for so many hosts, or the MPI's order of blocks is not known.
+pub fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
+    let most = place.parcel_chunks * usize::from(place.chunk_bytes);
+    let wraps = case.ends.edges.as_ref().map_or(Wraps::Not, |edges| edges.wraps);
+    let is_ordered = match wraps {
+        Wraps::Not => true,
+        // Open MPI has another order in calls that do not block.
+        Wraps::Ordered => case.admitted.blocks,
+        Wraps::Unordered => false,
+    };
+    if place.layout.hosts.len() < case.ends.ranks || most == 0 || !is_ordered {
+        return Err(Reason::Pairs);
+    }
+    Ok(Fit::Pairs(most.min(place.max_bytes).min(case.admitted.max_bytes)))
+}
+
+/// The plan of one that fits.
+pub fn plan(case: Case<'_>, fit: Fit) -> Plan {
+    let edges = case.ends.edges.clone().unwrap_or_default();
+    let parcels = Arc::new(Parcels { most: fit.bytes(), to: Vec::new(), from: Vec::new() });
+    Plan {
+        pattern: Pattern::Exchange(parcels),
+        bytes: fit.bytes(),
+        source: Source::Edges(edges, case.ends.rank),
+        sink: Sink::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests;

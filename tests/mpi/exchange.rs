@@ -1,0 +1,97 @@
+//! Collectives in which each pair of ranks has a block of its own, on every MPI.
+
+use std::io::Write;
+
+use crate::harness::{Job, Mpi, Outcome, turn};
+
+/// The collectives, by MPI's names.
+const EXCHANGES: [&str; 9] = [
+    "Gatherv",
+    "Scatterv",
+    "Alltoallv",
+    "Alltoallw",
+    "Neighbor_allgather",
+    "Neighbor_allgatherv",
+    "Neighbor_alltoall",
+    "Neighbor_alltoallv",
+    "Neighbor_alltoallw",
+];
+
+/// The number of folded calls of each.
+fn folded(outcome: &Outcome) -> [u64; EXCHANGES.len()] {
+    EXCHANGES.map(|collective| outcome.calls(collective, "fold"))
+}
+
+fn exchange(mpi: Mpi) {
+    if !mpi.installed() {
+        // Said past the test harness, which would hide it when the test succeeds.
+        let _ = writeln!(std::io::stderr(), "exchange: {} is not installed", mpi.name());
+        return;
+    }
+    let _turn = turn();
+    let outcome = Job::new(mpi, 4).run("exchange", &["--rounds", "1", "--seed", "1"]);
+    outcome.assert_prints("exchange: all ok");
+    assert!(folded(&outcome).iter().all(|calls| *calls > 0), "{:#}", outcome.stats);
+}
+
+/// Several ranks on a host are left to the MPI; a communicator of one on each is not. MPICH 4 and
+/// Intel MPI are wrong here on their own.
+#[test]
+fn blocks_of_pairs_of_several_ranks_on_a_host() {
+    let _turn = turn();
+    for mpi in [Mpi::Open, Mpi::Mpich5].into_iter().filter(|mpi| mpi.installed()) {
+        let outcome =
+            Job::new(mpi, 2).ranks_per_host(2).run("exchange", &["--rounds", "1", "--seed", "2"]);
+        outcome.assert_prints("exchange: all ok");
+    }
+}
+
+/// A rank gets several blocks of one neighbour in the order that its MPI has, whoever brings them.
+#[test]
+fn several_blocks_of_a_neighbour_come_in_the_order_of_the_mpi() {
+    let _turn = turn();
+    for mpi in Mpi::EVERY.into_iter().filter(|mpi| mpi.installed()) {
+        let lines = |job: Job| {
+            let outcome = job.run("wraps", &[]);
+            outcome.assert_prints("wraps: all ok");
+            let lines = outcome.stdout.lines().filter(|line| line.starts_with("wraps: "));
+            (lines.map(str::to_owned).collect::<Vec<_>>(), outcome)
+        };
+        let (alone, _) = lines(Job::new(mpi, 2).option(&["--off"]));
+        let (with, outcome) = lines(Job::new(mpi, 2));
+        assert_eq!(with, alone, "{mpi:?}");
+        let of_blocks = outcome.calls("Neighbor_alltoall", "fold");
+        assert!(of_blocks > 0, "{mpi:?}: {:#}", outcome.stats);
+    }
+}
+
+/// Parcels are lost, come twice, late and damaged.
+#[test]
+fn blocks_of_pairs_come_through_faults() {
+    let _turn = turn();
+    let faults = ["--loss", "2%", "--dup", "2%", "--reorder", "5%", "--corrupt", "1%"];
+    let job = Job::new(Mpi::Open, 3).option(&faults).option(&["--faults-on", "udp"]);
+    let outcome = job.run("exchange", &["--rounds", "1", "--seed", "3"]);
+    outcome.assert_prints("exchange: all ok");
+    assert!(folded(&outcome).iter().all(|calls| *calls > 0), "{:#}", outcome.stats);
+}
+
+macro_rules! exchanges {
+    ($($name:ident: $mpi:ident;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                exchange(Mpi::$mpi);
+            }
+        )*
+    };
+}
+
+exchanges! {
+    blocks_of_pairs_on_open_mpi_4: Open;
+    blocks_of_pairs_on_open_mpi_5: Open5;
+    blocks_of_pairs_on_mpich_4: Mpich;
+    blocks_of_pairs_on_mpich_5: Mpich5;
+    blocks_of_pairs_on_mpich_5_with_the_standard_abi: Mpich5Abi;
+    blocks_of_pairs_on_intel_mpi: Intel;
+}
