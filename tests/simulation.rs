@@ -28,7 +28,7 @@ use foldback::bindings as b;
 use foldback::leaf::arithmetic::{Arithmetic, Element, Operator};
 use foldback::leaf::fold::fold;
 use foldback::wire::Algorithm::{self, Direct, Ring, Shards, Star};
-use foldback::wire::{Buffers, Kind, Mismatch, Part, Transfer};
+use foldback::wire::{Buffers, Hub, Kind, Mismatch, Part, Transfer};
 use network::{Network, Shape};
 use random::Rng;
 
@@ -46,7 +46,7 @@ struct Collective {
     bytes: usize,
 }
 
-type Pattern = foldback::wire::Pattern<u8, (), ()>;
+type Pattern = foldback::wire::Pattern<u8, (), Hub>;
 
 /// The arithmetic where any will do.
 const LONG_SUM: Arithmetic = Arithmetic { op: Operator::Sum, element: Element::I64 };
@@ -94,7 +94,10 @@ fn collectives(
         .map(|index| {
             let pattern = match order {
                 Order::Mixed => draw(&mut rng, 5),
-                Order::Parcels { alone, .. } if alone || rng.below(2) == 0 => Pattern::Exchange(()),
+                Order::Parcels { alone, .. } if alone || rng.below(2) == 0 => {
+                    let hub = rng.below(u64::from(members)) as u8;
+                    Pattern::Exchange((rng.below(3) == 0).then_some(hub))
+                }
                 Order::Parcels { .. } => draw(&mut rng, 5),
                 Order::Looks([first, second])
                     if [first - 1, first + second - 1].contains(&(index % (first + second))) =>
@@ -116,9 +119,7 @@ fn collectives(
             };
             let barrier = matches!(pattern, Pattern::FoldToAll(_)) && rng.below(4) == 0;
             let most = match (pattern, order) {
-                (Pattern::Exchange(()), Order::Parcels { rows, .. }) => {
-                    most_bytes.min(rows * CHUNK)
-                }
+                (Pattern::Exchange(_), Order::Parcels { rows, .. }) => most_bytes.min(rows * CHUNK),
                 _ if pattern.parts().is_some() => CHUNK / usize::from(members),
                 _ => most_bytes,
             };
@@ -139,11 +140,13 @@ fn part_bytes(c: &Collective, index: usize, member: u8) -> usize {
     Rng(index as u64 ^ u64::from(member) << 32).below(c.bytes as u64 + 1) as usize
 }
 
-/// Bytes of a parcel of an exchange: half of them have none.
+/// Bytes of a parcel of an exchange: half of them have none. With a hub, they go to it or come from it, by turns.
 fn parcel_bytes(c: &Collective, index: usize, from: u8, to: u8) -> usize {
     let mut rng = Rng(index as u64 ^ u64::from(from) << 32 ^ u64::from(to) << 40);
+    let Pattern::Exchange(hub) = c.pattern else { unreachable!("of an exchange") };
+    let end = if index.is_multiple_of(2) { from } else { to };
     match rng.below(8) {
-        _ if from == to => 0,
+        _ if from == to || hub.is_some_and(|hub| hub != end) => 0,
         0..4 => 0,
         4 => c.bytes,
         _ => rng.below(c.bytes as u64 + 1) as usize,
@@ -164,7 +167,7 @@ fn expected(seed: u64, index: usize, c: &Collective, members: u8, member: u8) ->
         Pattern::Broadcast(root) => Some(contribution(seed, index, root, c.bytes)),
         Pattern::FoldToRoot(root, _) | Pattern::GatherToRoot(root, ()) if root != member => None,
         Pattern::Barrier => Some(Vec::new()),
-        Pattern::Exchange(()) => {
+        Pattern::Exchange(_) => {
             Some((0..members).flat_map(|other| parcel(seed, c, index, other, member)).collect())
         }
         Pattern::GatherToAll(()) | Pattern::GatherToRoot(..) => {
@@ -252,8 +255,8 @@ fn transfers(
     let all = |until| (0..until).map(|other| padded(part_bytes(c, index, other))).sum();
     let (offset, extent): (usize, usize) = (all(me), all(members));
     let part = Part { offset: offset as u16, extent: extent.max(8) as u16 };
-    let kind = c.pattern.map(|root| root, |()| part, |()| ());
-    if c.pattern == Pattern::Exchange(()) {
+    let kind = c.pattern.map(|root| root, |()| part, |hub| *hub);
+    if let Pattern::Exchange(_) = c.pattern {
         let to = (0..members).map(|other| parcel(seed, c, index, me, other)).collect();
         let from = (0..members).map(|other| vec![0xee; parcel_bytes(c, index, other, me)]);
         let data = Data { index, to, from: from.collect(), ..Data::default() };
@@ -308,7 +311,7 @@ impl Member {
                 }
             }
             Pattern::Broadcast(root) if root == me => self.got.extend(&data.send),
-            Pattern::Exchange(()) => self.got.extend(data.from.concat()),
+            Pattern::Exchange(_) => self.got.extend(data.from.concat()),
             _ => self.got.extend(&data.recv),
         }
         let last = self.ahead.front().is_none_or(|(_, next)| next.index != data.index);

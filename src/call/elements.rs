@@ -17,6 +17,12 @@ pub struct Elements {
 }
 
 impl Elements {
+    /// `count` of them, or of those behind them, from element `at` on.
+    pub fn part(&self, at: isize, count: usize) -> Self {
+        let data = self.data.wrapping_byte_offset(at.wrapping_mul(self.shape.extent));
+        Self { data, count, ..*self }
+    }
+
     /// Bytes of their data.
     pub fn bytes(&self) -> usize {
         self.count.saturating_mul(self.shape.size)

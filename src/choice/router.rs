@@ -27,6 +27,8 @@ pub struct Setting {
     pub ranks: usize,
     /// Whether it can go by shards, which is tried beyond one chunk.
     pub has_shards: bool,
+    /// Whether pairs of ranks have parcels.
+    pub has_pairs: bool,
     pub chunk_bytes: usize,
     /// `FOLDBACK_ALGORITHM`: the only one to be tried.
     pub algorithm: Option<Algorithm>,
@@ -167,8 +169,12 @@ fn folds(trials: Trials, bytes: usize, setting: &Setting) -> Vec<Algorithm> {
         Trials::FanOut if setting.has_shards && bytes >= SCATTER_BYTES && members > 2 => {
             vec![Algorithm::Star, Algorithm::Shards]
         }
+        Trials::Columns if !(setting.has_pairs && bytes / 2 >= members * setting.chunk_bytes) => {
+            self::folds(Trials::Deposit, bytes, setting)
+        }
+        Trials::ToRoot if bytes / 2 < setting.chunk_bytes => vec![Algorithm::Star],
         Trials::Star | Trials::Deposit | Trials::FanOut => vec![Algorithm::Star],
-        Trials::Pairs => vec![Algorithm::Direct],
+        Trials::Pairs | Trials::Columns | Trials::ToRoot => vec![Algorithm::Direct],
     }
 }
 
@@ -230,7 +236,14 @@ mod tests {
     fn the_real_mpi_is_always_among_the_ways() {
         let setting = |members| {
             let (ranks, chunk_bytes) = (members, 1408);
-            Setting { members, ranks, has_shards: true, chunk_bytes, algorithm: None }
+            Setting {
+                members,
+                ranks,
+                has_shards: true,
+                has_pairs: true,
+                chunk_bytes,
+                algorithm: None,
+            }
         };
         for &collective in COLLECTIVES {
             let of = |setting| ways(ClassId::new(collective, 4096), &setting);
@@ -246,8 +259,14 @@ mod tests {
     fn folds_are_tried_where_they_may_pay() {
         let all = |trials, bytes, members| {
             let (ranks, chunk_bytes) = (members, 1408);
-            let setting =
-                Setting { members, ranks, has_shards: true, chunk_bytes, algorithm: None };
+            let setting = Setting {
+                members,
+                ranks,
+                has_shards: true,
+                has_pairs: true,
+                chunk_bytes,
+                algorithm: None,
+            };
             let name = |fold| Way::Fold(fold).name();
             folds(trials, bytes, &setting).into_iter().map(name).collect::<Vec<_>>().join(" ")
         };
@@ -260,12 +279,25 @@ mod tests {
         assert_eq!(all(Trials::FanOut, 1 << 20, 4), "star shards");
         assert_eq!(all(Trials::FanOut, 1 << 20, 2), "star");
         assert_eq!(all(Trials::Star, 8, 4), "star");
+        // Rows of a chunk on each of 4 hosts.
+        assert_eq!(all(Trials::Columns, 8192, 4), "star direct");
+        assert_eq!(all(Trials::Columns, 16384, 4), "direct");
+        assert_eq!(all(Trials::Columns, 8192, 16), "star");
+        assert_eq!(all(Trials::ToRoot, 2048, 4), "star");
+        assert_eq!(all(Trials::ToRoot, 4096, 4), "direct");
     }
 
     #[test]
     fn a_change_of_the_choice_is_told_once() {
         let (members, ranks, chunk_bytes) = (2, 2, 1408);
-        let setting = Setting { members, ranks, has_shards: false, chunk_bytes, algorithm: None };
+        let setting = Setting {
+            members,
+            ranks,
+            has_shards: false,
+            has_pairs: true,
+            chunk_bytes,
+            algorithm: None,
+        };
         let (mut router, mut told) = (Router::new(setting), Vec::new());
         let id = ClassId::new(COLLECTIVES[0], 4);
         for _ in 0..2000 {

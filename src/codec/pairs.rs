@@ -85,7 +85,8 @@ pub unsafe fn lay_out(
     (rank, most): (usize, usize),
 ) -> (Arc<Parcels>, Exchange) {
     let mut exchange = Exchange::default();
-    let mut parcels = Parcels { most, to: Vec::new(), from: Vec::new() };
+    let hub = edges.root.map(|root| root as u8);
+    let mut parcels = Parcels { most, hub, to: Vec::new(), from: Vec::new() };
     let (to, from) = (by_rank(&edges.to), by_rank(&edges.from));
     // SAFETY: as demanded of this function.
     unsafe {

@@ -393,7 +393,10 @@ fn check(
     what: &dyn Fn() -> String,
 ) -> bool {
     let ranks = passed.len();
-    let place = |rank| Place::new(layout.clone(), rank, 1408, true).expect("a rank of the layout");
+    let place = |rank| {
+        let place = Place::new(layout.clone(), rank, 1408, true).expect("a rank of the layout");
+        place.with_parcels(8)
+    };
     let verdicts: Vec<_> =
         (0..ranks).map(|rank| verdict(config, form, &passed[rank], &mut place(rank))).collect();
     let others = || (0..ranks).filter(|rank| *rank != odd);

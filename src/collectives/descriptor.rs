@@ -92,6 +92,10 @@ pub enum Trials {
     Deposit,
     /// A star and shards, as for a fan-out.
     FanOut,
+    /// As for a deposit at all ranks, and, where rows are longer than a chunk, as for pairs.
+    Columns,
+    /// A star, and, for more than a chunk, as for pairs.
+    ToRoot,
     /// From each to each, as pairs of ranks need it.
     Pairs,
 }

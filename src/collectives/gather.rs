@@ -1,8 +1,9 @@
-//! MPI_Gather: a deposit at the root, of one chunk in all.
+//! MPI_Gather: a deposit at the root, of one chunk in all; more of it by parcels.
 
 use std::sync::Arc;
 
 use super::descriptor::{Amount, At, Descriptor, Trials};
+use super::pairs;
 use crate::call::Call;
 use crate::engine::Pattern;
 use crate::gate::admit::Candidate;
@@ -14,10 +15,11 @@ use crate::topology::Place;
 pub struct Gather;
 
 impl Descriptor for Gather {
-    const HOW: &'static str = "deposit at the root, of one chunk in all";
+    const HOW: &'static str =
+        "deposit at the root, of one chunk in all; beyond, a parcel of each rank";
     const TYPES: &'static str = moving::TYPES;
     const AMOUNT: Amount = Amount::Part;
-    const TRIALS: Option<Trials> = Some(Trials::Star);
+    const TRIALS: Option<Trials> = Some(Trials::ToRoot);
     const SIGNIFICANT: (At, At) = (At::Everywhere, At::Root);
 
     fn admit(
@@ -37,7 +39,8 @@ impl Descriptor for Gather {
             ends.parts = Parts::Even(gets.count);
             ends.gets = Some(gets);
         }
-        ends.brings = Some(if root == bench.rank && bench.is_in_place(send.data) {
+        ends.in_place = root == bench.rank && bench.is_in_place(send.data);
+        ends.brings = Some(if ends.in_place {
             let (at, _) = ends.parts.of(bench.rank);
             bench.elements(recv, at, recv.count)?
         } else {
@@ -47,11 +50,22 @@ impl Descriptor for Gather {
     }
 
     fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
-        let most = case.admitted.max_bytes.min(place.chunk_bytes.into());
+        let Case { admitted, ends, .. } = case;
+        let chunk = usize::from(place.chunk_bytes);
+        if admitted.measured
+            && admitted.bytes.saturating_mul(ends.ranks) > chunk
+            && let Some(pairs) = pairs::fit_short(admitted.bytes, case, place)
+        {
+            return Ok(pairs);
+        }
+        let most = admitted.max_bytes.min(chunk);
         fitting::parts(place.even_image(case.admitted.bytes), most)
     }
 
     fn plan(case: Case<'_>, fit: Fit) -> Plan {
+        if let Fit::ShortPairs(bytes) = fit {
+            return pairs::plan_to_root(case.ends, bytes);
+        }
         let image = fit.parts();
         let pattern = Pattern::GatherToRoot(case.ends.root.unwrap_or(0), Arc::clone(&image));
         moving::gather(pattern, case.ends, &image, |rank| image.part(rank))

@@ -3,9 +3,9 @@
 use std::iter;
 use std::sync::Arc;
 
-use crate::call::Call;
+use crate::call::{Call, Elements};
 use crate::engine::{Parcels, Pattern};
-use crate::gate::exchange::{Edges, Wraps};
+use crate::gate::exchange::{Edge, Edges, Wraps};
 use crate::gate::judge::Bench;
 use crate::gate::{Ends, Facts, Reason, Refused};
 use crate::mpi::topology::Order;
@@ -60,7 +60,7 @@ pub fn neighbors(bench: &Bench<'_, impl Facts>, blocks: Blocks) -> Result<Ends, 
         Some(_) => Wraps::Ordered,
         None => Wraps::Unordered,
     };
-    Ok(with_edges(bench.ends(), Edges { to, from, in_place: false, wraps }))
+    Ok(with_edges(bench.ends(), Edges { to, from, wraps, ..Edges::default() }))
 }
 
 /// Each rank has data for the root, whose side has arrays.
@@ -69,7 +69,7 @@ pub fn neighbors(bench: &Bench<'_, impl Facts>, blocks: Blocks) -> Result<Ends, 
 /// The arguments are wrong.
 pub fn to_root(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {
     let (root, Call { send, recv, .. }) = (bench.root()?, bench.call);
-    let mut edges = Edges::default();
+    let mut edges = Edges { root: Some(root), ..Edges::default() };
     let is_root = root == bench.rank;
     if is_root {
         bench.refuse_own_part_by_arrays(send, recv)?;
@@ -89,7 +89,7 @@ pub fn to_root(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {
 /// The arguments are wrong.
 pub fn from_root(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {
     let (root, Call { send, recv, .. }) = (bench.root()?, bench.call);
-    let mut edges = Edges::default();
+    let mut edges = Edges { root: Some(root), ..Edges::default() };
     let is_root = root == bench.rank;
     if is_root {
         bench.refuse_own_part_by_arrays(recv, send)?;
@@ -112,7 +112,6 @@ fn with_edges(ends: Ends, edges: Edges) -> Ends {
 /// # Errors
 /// Several ranks share a host, there are too few cells for so many hosts, or the MPI's order of blocks is not known.
 pub fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
-    let most = place.parcel_chunks * usize::from(place.chunk_bytes);
     let wraps = case.ends.edges.as_ref().map_or(Wraps::Not, |edges| edges.wraps);
     let is_ordered = match wraps {
         Wraps::Not => true,
@@ -120,20 +119,68 @@ pub fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
         Wraps::Ordered => case.admitted.blocks,
         Wraps::Unordered => false,
     };
-    if place.layout.hosts.len() < case.ends.ranks || most == 0 || !is_ordered {
-        return Err(Reason::Pairs);
-    }
+    let most = place.parcel_bytes().filter(|_| is_ordered).ok_or(Reason::Pairs)?;
     Ok(Fit::Pairs(most.min(place.max_bytes).min(case.admitted.max_bytes)))
+}
+
+/// The form of a collective whose pairs all have up to so many bytes, as all ranks know; `None`: that is too much.
+pub fn fit_short(bytes: usize, case: Case<'_>, place: &Place) -> Option<Fit> {
+    // What has not been measured is of a chunk.
+    let chunk = usize::from(place.chunk_bytes);
+    let limit = if case.admitted.measured { usize::MAX } else { chunk };
+    let most = place.parcel_bytes()?.min(place.max_bytes).min(limit);
+    (bytes <= most.min(case.admitted.max_bytes)).then_some(Fit::ShortPairs(bytes))
 }
 
 /// The plan of one that fits.
 pub fn plan(case: Case<'_>, fit: Fit) -> Plan {
-    let edges = case.ends.edges.clone().unwrap_or_default();
-    let parcels = Arc::new(Parcels { most: fit.bytes(), to: Vec::new(), from: Vec::new() });
+    exchange(case.ends, case.ends.edges.clone().unwrap_or_default(), fit.bytes())
+}
+
+/// The plan of a collective in which each rank has a part for each.
+pub fn plan_all_to_all(ends: &Ends, bytes: usize) -> Plan {
+    let mut edges = Edges { in_place: ends.in_place, ..Edges::default() };
+    if let (Some(brings), Some(gets)) = (ends.brings, ends.gets) {
+        let count = brings.count / ends.ranks;
+        edges.to = edges_of(0..ends.ranks, |rank| brings.part((rank * count) as isize, count));
+        edges.from = edges_of(0..ends.ranks, |rank| part_of(ends, gets, rank));
+    }
+    exchange(ends, Arc::new(edges), bytes)
+}
+
+/// The plan of a collective in which each rank has a part for the root.
+pub fn plan_to_root(ends: &Ends, bytes: usize) -> Plan {
+    let mut edges = Edges { root: ends.root, ..Edges::default() };
+    if let Some(gets) = ends.gets {
+        edges.from = edges_of(0..ends.ranks, |rank| part_of(ends, gets, rank));
+    }
+    if let (Some(root), Some(brings)) = (ends.root, ends.brings) {
+        edges.to = edges_of(iter::once(root), |_| brings);
+    }
+    if ends.in_place {
+        edges.to.clear();
+        edges.from.retain(|edge| edge.rank != ends.rank);
+    }
+    exchange(ends, Arc::new(edges), bytes)
+}
+
+/// The part of a rank, among the elements that this rank gets.
+fn part_of(ends: &Ends, gets: Elements, rank: usize) -> Elements {
+    let (at, count) = ends.parts.of(rank);
+    gets.part(at, count)
+}
+
+fn edges_of(ranks: impl Iterator<Item = usize>, of: impl Fn(usize) -> Elements) -> Vec<Edge> {
+    ranks.map(|rank| Edge { rank, elements: of(rank) }).collect()
+}
+
+fn exchange(ends: &Ends, edges: Arc<Edges>, bytes: usize) -> Plan {
+    // The codec fills them.
+    let parcels = Parcels { most: bytes, hub: None, to: Vec::new(), from: Vec::new() };
     Plan {
-        pattern: Pattern::Exchange(parcels),
-        bytes: fit.bytes(),
-        source: Source::Edges(edges, case.ends.rank),
+        pattern: Pattern::Exchange(Arc::new(parcels)),
+        bytes,
+        source: Source::Edges(edges, ends.rank),
         sink: Sink::Nothing,
     }
 }

@@ -69,6 +69,7 @@ impl Folding {
             members: hosts,
             ranks,
             has_shards: place.has_shards,
+            has_pairs: place.parcel_bytes().is_some(),
             chunk_bytes: place.chunk_bytes.into(),
             algorithm: shared.algorithm,
         });

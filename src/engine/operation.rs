@@ -255,7 +255,7 @@ impl Operation {
     #[inline(never)]
     fn submit_exchange<M: Memory, F: Transport>(&self, wire: &mut Wire<M, F, Raw>) -> usize {
         let Pattern::Exchange(parcels) = &self.job.pattern else { return 0 };
-        let transfer = Transfer::new(Kind::Exchange(()), parcels.most);
+        let transfer = Transfer::new(Kind::Exchange(parcels.hub), parcels.most);
         // SAFETY: the job's parcels.
         wire.submit(transfer, unsafe { Raw::exchange(Arc::clone(parcels)) });
         1
@@ -456,7 +456,7 @@ impl Operation {
             let offset = image.member(place.member).start as u16;
             Part { offset, extent: image.bytes() as u16 }
         };
-        self.job.pattern.map(member, part, |_| ())
+        self.job.pattern.map(member, part, |parcels| parcels.hub)
     }
 
     /// Puts a gather on the wire: as one chunk if it fits, else as a broadcast of each member. `own` is

@@ -1,12 +1,16 @@
 //! The parcels of an exchange: what a host sends to each other one, and gets from it.
 #![allow(unsafe_code)]
 
+use crate::wire::Hub;
+
 /// The parcels of an exchange on one rank's host. The pointers are as [`Parcel`] says until the operation is over; nobody
 /// else writes there meanwhile, nor reads what `from` names. `unsafe` code that works with them relies on that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parcels {
     /// Bytes that a parcel may have at most, alike on all ranks. More of them take more of the group's sequence.
     pub most: usize,
+    /// The member at one end of all parcels, alike on all ranks, if there is one. Fewer numbers do then.
+    pub hub: Hub,
     /// To other hosts: at most one to each, by member.
     pub to: Vec<Parcel>,
     /// From other hosts: at most one from each, by member. They overlap neither each other nor those in `to`.

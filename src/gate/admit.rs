@@ -102,7 +102,12 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
         if side.types.is_none() {
             self.seen.datatype = datatype_number(self.mpi.datatype(side.datatype));
         }
-        self.admit_empty()
+        // Longer pairs go by messages within the same call, so nothing is gained by trying a larger limit. It would take
+        // more of the sequence from all calls.
+        match self.max_bytes(false) {
+            0 => Err(Reason::TooLarge.into()),
+            max_bytes => Ok(self.admit_bytes(0, max_bytes)),
+        }
     }
 
     /// Data that is moved, of the size that `side` has.

@@ -16,6 +16,8 @@ pub struct Edges {
     pub wraps: Wraps,
     /// The data that it sends are in its receive buffer.
     pub in_place: bool,
+    /// The rank to which all edges go, or from which all come, if there is one.
+    pub root: Option<usize>,
 }
 
 /// Whether one rank is both neighbours in a dimension of a grid.
@@ -51,7 +53,7 @@ impl Edges {
         };
         let to = self.to.iter().map(&mut edge).collect();
         let from = self.from.iter().map(edge).collect();
-        Self { to, from, wraps: self.wraps, in_place: self.in_place }
+        Self { to, from, ..*self }
     }
 
     /// Bytes that this rank sends.

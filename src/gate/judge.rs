@@ -49,6 +49,8 @@ pub struct Ends {
     pub gets: Option<Elements>,
     /// Parts of the data that it gets, or of the data that is folded.
     pub parts: Parts,
+    /// The part that it brings for itself is in its place already, by MPI_IN_PLACE.
+    pub in_place: bool,
     /// The data that it exchanges with others, one by one; nothing of other collectives.
     pub edges: Option<Arc<Edges>>,
 }
@@ -105,6 +107,7 @@ impl<'a, F: Facts> Bench<'a, F> {
             brings: None,
             gets: None,
             parts: Parts::Even(0),
+            in_place: false,
             edges: None,
         }
     }

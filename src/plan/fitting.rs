@@ -31,6 +31,8 @@ pub enum Fit {
     LongParts(Arc<Image>),
     /// Pairs of ranks, each with data of its own. Pairs of up to so many bytes go through the group.
     Pairs(usize),
+    /// The same, of which all are of so many bytes at most, and go through the group.
+    ShortPairs(usize),
 }
 
 impl Fit {
@@ -38,7 +40,10 @@ impl Fit {
     #[inline]
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Whole(bytes) | Self::Folded(bytes, _) | Self::Pairs(bytes) => *bytes,
+            Self::Whole(bytes)
+            | Self::Folded(bytes, _)
+            | Self::Pairs(bytes)
+            | Self::ShortPairs(bytes) => *bytes,
             Self::Parts(image) | Self::LongParts(image) => image.bytes(),
         }
     }

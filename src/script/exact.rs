@@ -119,7 +119,16 @@ mod tests {
             let data = data.as_mut_ptr().cast();
             let elements = Some(Elements { data, count: COUNT, datatype: 0, shape });
             let (brings, gets, parts) = (elements, elements, Parts::Even(0));
-            let ends = Ends { rank, ranks: 3, root: None, brings, gets, parts, edges: None };
+            let ends = Ends {
+                rank,
+                ranks: 3,
+                root: None,
+                brings,
+                gets,
+                parts,
+                in_place: false,
+                edges: None,
+            };
             let addends = Addends::of(&ends, &share(rank), 8).expect("addends");
             Exact::new(addends, Real::F64, 149, &image).expect("a script")
         };

@@ -318,8 +318,16 @@ mod tests {
         let (data, count) = (data.as_mut_ptr().cast(), data.len());
         let elements = Some(Elements { data, count, datatype: 0, shape });
         let parts = Parts::Even(0);
-        let ends =
-            Ends { rank, ranks, root: None, brings: elements, gets: elements, parts, edges: None };
+        let ends = Ends {
+            rank,
+            ranks,
+            root: None,
+            brings: elements,
+            gets: elements,
+            parts,
+            in_place: false,
+            edges: None,
+        };
         let most = usize::MAX;
         let request = Request {
             ends: &ends,

@@ -93,6 +93,12 @@ impl Place {
         Self { max_bytes, ..self }
     }
 
+    /// Most bytes of a parcel, if each rank has a host of its own, so that parcels are of pairs of ranks.
+    pub fn parcel_bytes(&self) -> Option<usize> {
+        let most = self.parcel_chunks * usize::from(self.chunk_bytes);
+        (most > 0 && self.layout.hosts.iter().all(|ranks| ranks.len() == 1)).then_some(most)
+    }
+
     /// The image of parts of `bytes` bytes of every rank.
     pub fn even_image(&mut self, bytes: usize) -> Arc<Image> {
         if let Some((of, image)) = &self.image

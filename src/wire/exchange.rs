@@ -8,14 +8,14 @@ use std::ops::Range;
 
 use super::cells::Memory;
 use super::flight::{Awaited, Coming, Flight, Flights};
-use super::pairs::Pairs;
+use super::pairs::{Hub, Pairs};
 use super::{Buffers, Mismatch, Transport, Wire, most_frames};
 use crate::bindings as b;
 
 impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
     /// The numbers of an exchange that starts now.
-    pub(super) fn next_pairs(&self, rows: usize) -> Pairs {
-        Pairs { base: self.next_seq, rows, members: self.identity.members }
+    pub(super) fn next_pairs(&self, rows: usize, hub: Hub) -> Pairs {
+        Pairs { base: self.next_seq, rows, members: self.identity.members, hub }
     }
 
     /// Sends this member's parcels, and notes what is to come. The sequence has room for it all.

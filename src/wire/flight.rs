@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::buffers::Buffers;
 use super::cells::Memory;
-use super::pairs::Pairs;
+use super::pairs::{Hub, Pairs};
 use super::patience::Turn;
 use super::stripe::Stripe;
 use super::{
@@ -39,7 +39,7 @@ enum Way {
     Single,
     Shards,
     /// An exchange: all at once.
-    Pairs,
+    Pairs(Hub),
 }
 
 /// The next thing to start of a transfer.
@@ -119,11 +119,11 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
         let chunks = transfer.chunks(usize::from(self.identity.chunk_bytes));
         let (members, window) = (self.identity.members, self.cells.window());
         let way = match transfer.kind {
-            Kind::Exchange(()) => Way::Pairs,
+            Kind::Exchange(hub) => Way::Pairs(hub),
             _ if transfer.is_by_shards(members, window) => Way::Shards,
             _ => Way::Single,
         };
-        debug_assert!(way != Way::Pairs || chunks <= exchanges(members.into(), window));
+        debug_assert!(!matches!(way, Way::Pairs(_)) || chunks <= exchanges(members.into(), window));
         let (stripes, stash) = (Vec::new(), Vec::new());
         let flight = Flight {
             transfer,
@@ -198,7 +198,7 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
             let next = match flight.way {
                 Way::Single => Next::Chunk,
                 Way::Shards => Next::Stripe(self.next_stripe(&transfer, chunk, of)),
-                Way::Pairs => Next::Exchange(self.next_pairs(of)),
+                Way::Pairs(hub) => Next::Exchange(self.next_pairs(of, hub)),
             };
             // Counted from the oldest that is waited for: what others learn of us must not fall
             // behind (docs/contributing/protocol.md).
@@ -274,7 +274,7 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
                 (b::FB_KIND_CONTRIBUTION, root, 0)
             }
             Kind::Broadcast(root) => (b::FB_KIND_BROADCAST, root, 0),
-            Kind::Exchange(()) => unreachable!("its pieces have frames of their own"),
+            Kind::Exchange(_) => unreachable!("its pieces have frames of their own"),
         };
         let Part { offset, extent } = transfer.kind.parts().copied().unwrap_or_default();
         let ((op, type_), flags) = (transfer.codes(), flags as u8);
@@ -323,7 +323,7 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
                 false
             }
             Kind::Broadcast(_) => true,
-            Kind::Exchange(()) => unreachable!("it starts all at once"),
+            Kind::Exchange(_) => unreachable!("it starts all at once"),
         };
         flight.started += 1;
         if awaited {

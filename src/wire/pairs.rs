@@ -3,10 +3,13 @@
 use super::stripe::in_flight;
 use crate::bindings as b;
 
+/// The member to which all parcels of an exchange go, or from which all of them come; `None`: there is no such member.
+pub type Hub = Option<u8>;
+
 /// The numbers of an exchange: a row of each parcel for each sum of two members, by direction.
 ///
 /// The sum of a pair, modulo the number of members, tells each of the two the other. So under one number no host is in
-/// two pairs: it has one outgoing piece, or one incoming piece, or none.
+/// two pairs: it has one outgoing piece, or one incoming piece, or none. With a hub, the other member tells the pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pairs {
     /// Its first number in the sequence.
@@ -14,18 +17,24 @@ pub(super) struct Pairs {
     /// Chunks that a parcel may have.
     pub(super) rows: usize,
     pub(super) members: u8,
+    pub(super) hub: Hub,
 }
 
 impl Pairs {
     /// How much of the sequence it takes.
     pub(super) fn numbers(&self) -> u64 {
-        (2 * usize::from(self.members) * self.rows) as u64
+        let directions = if self.hub.is_some() { 1 } else { 2 };
+        (directions * usize::from(self.members) * self.rows) as u64
     }
 
     /// The number of a piece from one member to another.
     pub(super) fn piece(&self, from: u8, to: u8, row: usize) -> u64 {
         let [i, j] = [from, to].map(usize::from);
-        let matching = 2 * ((i + j) % usize::from(self.members)) + usize::from(i > j);
+        let matching = match self.hub {
+            Some(hub) if hub == from => j,
+            Some(_) => i,
+            None => 2 * ((i + j) % usize::from(self.members)) + usize::from(i > j),
+        };
         self.base + (matching * self.rows + row) as u64
     }
 }
@@ -46,7 +55,7 @@ mod tests {
     #[test]
     fn a_number_names_one_piece_of_a_host() {
         for (members, rows) in [(2, 1), (2, 44), (3, 5), (5, 1), (8, 16), (63, 2), (64, 2)] {
-            let pairs = Pairs { base: 7, rows, members };
+            let pairs = Pairs { base: 7, rows, members, hub: None };
             for host in 0..members {
                 let mut seen = BTreeSet::new();
                 for other in (0..members).filter(|other| *other != host) {
@@ -62,10 +71,30 @@ mod tests {
         }
     }
 
+    /// All others have numbers of their own, whichever way their parcels go.
+    #[test]
+    fn a_number_names_one_piece_of_a_hub() {
+        for (members, rows) in [(2, 44), (3, 5), (8, 16), (64, 2)] {
+            let pairs = Pairs { base: 7, rows, members, hub: Some(members / 2) };
+            let hub = members / 2;
+            let others = (0..members).filter(|other| *other != hub);
+            let numbers = others.flat_map(|other| (0..rows).map(move |row| (other, row)));
+            let seen: BTreeSet<_> = numbers
+                .map(|(other, row)| {
+                    let number = pairs.piece(hub, other, row);
+                    assert_eq!(pairs.piece(other, hub, row), number);
+                    assert!((7..7 + pairs.numbers()).contains(&number));
+                    number
+                })
+                .collect();
+            assert_eq!(seen.len(), (usize::from(members) - 1) * rows);
+        }
+    }
+
     /// The rows of a parcel follow each other.
     #[test]
     fn a_parcel_is_of_a_run_of_numbers() {
-        let pairs = Pairs { base: 100, rows: 4, members: 5 };
+        let pairs = Pairs { base: 100, rows: 4, members: 5, hub: None };
         for row in 0..4 {
             assert_eq!(pairs.piece(3, 1, row), pairs.piece(3, 1, 0) + row as u64);
         }
@@ -78,7 +107,7 @@ mod tests {
         for members in 2..=64u8 {
             for window in [8, 16, 64, 256, 1024, 4096] {
                 let rows = most_rows(members.into(), window);
-                let numbers = |rows| Pairs { base: 1, rows, members }.numbers();
+                let numbers = |rows| Pairs { base: 1, rows, members, hub: None }.numbers();
                 assert!(numbers(rows) <= window / 4);
                 assert!(rows == 44 || numbers(rows + 1) > window / 4);
             }

@@ -115,7 +115,7 @@ fn disagree(from: u8, to: u8, [sent, expected]: [usize; 2], seed: u64) {
             let (to, from) = (parcels(from, to, sent), parcels(to, from, expected));
             let most = sent.max(expected);
             let exchange = Data { to, from, ..Data::default() };
-            wire.submit(Transfer::new(Kind::Exchange(()), most), exchange);
+            wire.submit(Transfer::new(Kind::Exchange(None), most), exchange);
             let fold = Data { send: vec![1; 8], recv: vec![0; 8], ..Data::default() };
             wire.submit(Transfer::new(Kind::FoldToAll(LONG_SUM), 8), fold);
             (wire, Vec::new())

@@ -15,7 +15,7 @@ use foldback::leaf::segment::Segment;
 use foldback::topology::{Image, Layout, Place};
 use foldback::wire::Algorithm::{self, Direct, Ring, Shards, Star};
 use foldback::wire::cells::Mapped;
-use foldback::wire::{Mismatch, exchanges};
+use foldback::wire::{Hub, Mismatch, exchanges};
 
 use crate::adversary::Fault;
 use crate::network::{Network, Out, Shape};
@@ -77,7 +77,8 @@ fn collective(setting: &Setting, layout: &Layout, rng: &mut Rng) -> Collective {
     if setting.exchanges && rng.below(2) == 0 {
         let rows = exchanges(layout.hosts.len(), setting.window.into());
         let most = rng.below((rows * CHUNK) as u64 + 1) as usize;
-        let parcels = Parcels { most, to: Vec::new(), from: Vec::new() };
+        let hub = (rng.below(3) == 0).then_some(rng.below(layout.hosts.len() as u64) as u8);
+        let parcels = Parcels { most, hub, to: Vec::new(), from: Vec::new() };
         let pattern = Pattern::Exchange(Arc::new(parcels));
         return Collective { pattern, bytes: most, in_place: false };
     }
@@ -116,7 +117,10 @@ impl Collective {
     /// A host's parcel for another one, of an exchange.
     fn parcel(&self, seed: u64, number: usize, from: usize, to: usize) -> Vec<u8> {
         let mut rng = Rng(seed ^ (number as u64) << 20 ^ (from as u64) << 50 ^ (to as u64) << 56);
-        let some = from != to && rng.below(2) == 0;
+        let Pattern::Exchange(parcels) = &self.pattern else { unreachable!("of an exchange") };
+        let end = if number.is_multiple_of(2) { from } else { to };
+        let is_of_hub = parcels.hub.is_none_or(|hub| usize::from(hub) == end);
+        let some = from != to && is_of_hub && rng.below(2) == 0;
         let bytes = if some { rng.below(self.bytes as u64 + 1) as usize } else { 0 };
         (0..bytes).map(|_| rng.next() as u8).collect()
     }
@@ -217,8 +221,8 @@ impl Rank {
     /// The job of the next collective.
     fn job(&mut self, setting: &Setting, plan: &[Collective], rank: usize) -> (Job, Outcome) {
         let (number, c) = (self.begun, &plan[self.begun]);
-        if let Pattern::Exchange(_) = c.pattern {
-            return self.exchange(setting, c);
+        if let Pattern::Exchange(parcels) = &c.pattern {
+            return self.exchange(setting, c, parcels.hub);
         }
         let mut send = c.brings(setting.seed, number, rank);
         let gets = if c.pattern.gets(rank) { c.image().map_or(c.bytes, Image::bytes) } else { 0 };
@@ -238,7 +242,7 @@ impl Rank {
     }
 
     /// The job of the next collective, an exchange.
-    fn exchange(&mut self, setting: &Setting, c: &Collective) -> (Job, Outcome) {
+    fn exchange(&mut self, setting: &Setting, c: &Collective, hub: Hub) -> (Job, Outcome) {
         let (number, me) = (self.begun, self.engine.place.member);
         let members = 0..self.engine.place.layout.hosts.len();
         let to = members.clone().map(|other| c.parcel(setting.seed, number, me, other));
@@ -260,7 +264,7 @@ impl Rank {
         };
         let to = parcels(sizes(&to), send.as_mut_ptr());
         let from = parcels(sizes(&from), recv.as_mut_ptr());
-        let pattern = Pattern::Exchange(Arc::new(Parcels { most: c.bytes, to, from }));
+        let pattern = Pattern::Exchange(Arc::new(Parcels { most: c.bytes, hub, to, from }));
         let (nothing, over) = (std::ptr::NonNull::dangling().as_ptr(), Outcome::default());
         self.under_way.push_back(Under { number, send, recv, over: Arc::clone(&over) });
         self.begun += 1;

@@ -5,13 +5,15 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
 
 use crate::call::{COLLECTIVES, Call, Collective, Counts, Form, Message, Side, Types};
-use crate::collectives::{admit, judge};
+use crate::collectives::{admit, fit, judge, plan};
 use crate::config::Config;
 use crate::gate::Refused;
 use crate::gate::exchange::{Edge, Edges};
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::mpi::stand_in::{self, Laid, World};
+use crate::plan::{Case, Fit, Source};
+use crate::topology::{Layout, Place};
 
 const RANKS: usize = 3;
 const COMM: Handle = 0x2000;
@@ -316,4 +318,52 @@ fn calls_are_admitted_in_all_forms_and_compared_where_they_block() {
             assert_eq!(admit(form, collective), (Ok(false), int));
         }
     }
+}
+
+/// The edges of the plan of a call that `rank` makes, of parts of so many bytes.
+fn planned(rank: usize, call: &Call, bytes: usize) -> (Vec<Seen>, Vec<Seen>, Option<usize>, bool) {
+    let mpi = stand_in::mpi(&World::new(RANKS), rank);
+    let config = Config::default();
+    let mut message = Message::default();
+    let admitted = admit(&mpi, &config, || false, Form::Blocking, call, &mut message);
+    let admitted = admitted.ok().expect("a right call");
+    // SAFETY: a call without arrays.
+    let ends = unsafe { judge(&mpi, call, None, (rank, RANKS)) }.ok().expect("right");
+    let case = Case { call, admitted: &admitted, ends: &ends };
+    let layout = Layout::new(["a", "b", "c"]);
+    let mut place = Place::new(layout, rank, 1408, true).expect("a place").with_parcels(8);
+    let fit = fit(case, &mut place).expect("it fits");
+    assert_eq!(fit, Fit::ShortPairs(bytes));
+    let Source::Edges(edges, of) = plan(case, fit).source else { panic!("edges") };
+    assert_eq!(of, rank);
+    (seen(&edges.to), seen(&edges.from), edges.root, edges.in_place)
+}
+
+#[test]
+fn a_long_alltoall_has_edges_to_all_and_from_all() {
+    let right = call(Collective::Alltoall, side(SEND, 500, INT), side(RECV, 500, INT), 0);
+    let blocks = |base: usize| (0..RANKS).map(|of| (of, base + of * 2000, 500, INT)).collect();
+    assert_eq!(planned(1, &right, 2000), (blocks(SEND), blocks(RECV), None, false));
+    let right = call(Collective::Alltoall, side(IN_PLACE, 7, NO_TYPE), side(RECV, 500, INT), 0);
+    assert_eq!(planned(1, &right, 2000), (blocks(RECV), blocks(RECV), None, true));
+    // MPI_BOTTOM on both sides, with datatypes of the program's that have addresses.
+    let right = call(Collective::Alltoall, side(0, 250, SHORT_INT), side(0, 250, SHORT_INT), 0);
+    let (to, from, _, in_place) = planned(1, &right, 1500);
+    assert_eq!((to[2], from[2]), ((2, 4000, 250, SHORT_INT), (2, 4000, 250, SHORT_INT)));
+    assert!(!in_place);
+}
+
+#[test]
+fn a_long_gather_has_edges_to_the_root() {
+    let of = |rank: usize, send: Side| {
+        let recv = if rank == 1 { side(RECV, 500, INT) } else { side(0, -1, NO_TYPE) };
+        planned(rank, &call(Collective::Gather, send, recv, 1), 2000)
+    };
+    let to_root = vec![(1, SEND, 500, INT)];
+    assert_eq!(of(0, side(SEND, 500, INT)), (to_root.clone(), vec![], Some(1), false));
+    let block = |of: usize| (of, RECV + of * 2000, 500, INT);
+    let from: Vec<_> = (0..RANKS).map(block).collect();
+    assert_eq!(of(1, side(SEND, 500, INT)), (to_root, from, Some(1), false));
+    let others = vec![block(0), block(2)];
+    assert_eq!(of(1, side(IN_PLACE, 0, NO_TYPE)), (vec![], others, Some(1), false));
 }
