@@ -21,6 +21,7 @@ pub fn shielded<R>(fallback: R, body: impl FnOnce() -> R) -> R {
 
 /// Runs `body`, which may call the program's own functions: their exceptions pass. If it panics, ends the process, since
 /// going on would mean that ranks disagree.
+#[inline]
 pub fn shielded_or_abort<R>(body: impl FnOnce() -> R) -> R {
     let _errno = KeptErrno(Errno::last_raw());
     let _abort = AbortOnPanic;
@@ -38,11 +39,17 @@ impl Drop for KeptErrno {
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
+    #[inline]
     fn drop(&mut self) {
         // An exception of another language is no panic.
         if thread::panicking() {
-            log::error!("a bug in foldback, which has panicked");
-            process::abort();
+            abort();
         }
     }
+}
+
+#[cold]
+fn abort() -> ! {
+    log::error!("a bug in foldback, which has panicked");
+    process::abort();
 }

@@ -53,7 +53,8 @@ impl Side {
 
     /// A buffer of `count` elements.
     pub fn new(data: *const c_void, count: impl Into<i64>, datatype: Handle) -> Self {
-        Self { data: data.cast_mut(), count: count.into(), datatype, ..Self::NONE }
+        let (counts, types) = (None, None);
+        Self { data: data.cast_mut(), count: count.into(), counts, datatype, types }
     }
 
     /// A buffer with `counts` elements for each rank, or for each neighbour.

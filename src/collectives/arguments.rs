@@ -88,6 +88,7 @@ impl Call {
     ///
     /// # Safety
     /// *Arguments* of the [program](crate::mpi).
+    #[inline(never)]
     pub unsafe fn elements_of_all(&self, mpi: &Mpi) -> Option<u64> {
         let counts = self.recv.counts.filter(|_| !self.collective.is_of_pairs())?;
         if counts.counts.is_null() {

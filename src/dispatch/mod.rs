@@ -84,6 +84,7 @@ pub unsafe fn collective(
     // A persistent collective is counted when it is started.
     if form != Form::Persistent || result.is_err() {
         if way != stats::CallOutcome::Refused
+            && call.recv.counts.is_some()
             // SAFETY: arguments of the program's.
             && let Some(elements) = unsafe { call.elements_of_all(&process.mpi) }
         {

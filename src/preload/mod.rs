@@ -57,7 +57,7 @@ fn family() -> Option<Family> {
 ///
 /// # Safety
 /// *Arguments* and *buffers* of the [program](crate::mpi).
-#[inline]
+#[inline(never)]
 unsafe fn fold(form: Form, call: &Call, request: *mut c_void) -> Result<c_int, AfterMpi> {
     let Some(process) = process::get() else { return Err(None) };
     // A panic before anything was sent would be a call for MPI; but nobody can tell from here.
@@ -78,6 +78,12 @@ type AfterMpi = Option<Box<After>>;
 #[inline]
 fn after_mpi(after: AfterMpi, code: c_int) {
     if let Some(after) = after {
-        guard::shielded_or_abort(|| after.finish(code));
+        finish(after, code);
     }
+}
+
+/// Does it. Seldom, so no exported function has this in it.
+#[inline(never)]
+fn finish(after: Box<After>, code: c_int) {
+    guard::shielded_or_abort(|| after.finish(code));
 }
