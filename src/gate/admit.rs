@@ -210,24 +210,6 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
     }
 
     fn admit_reduction(&mut self, count: i64, deposited: bool) -> Result<Admitted, Left> {
-        let fold = self.reduction(count, deposited)?;
-        let quantized = self.quantized(fold.by);
-        if quantized.is_none() && matches!(fold.by, FoldedBy::Quantized(_)) {
-            return Err(Reason::Datatype.into());
-        }
-        let measured = self.measured && fold.by.is_as_exact_as_mpi();
-        let max_bytes = self.max_bytes_of_fold(fold.by, measured);
-        let bytes =
-            checked_size(fold.bytes, if quantized.is_some() { usize::MAX } else { max_bytes })?;
-        let blocks = self.form == Form::Blocking;
-        Ok(Admitted { bytes, max_bytes, measured, blocks, fold: Some(fold), quantized })
-    }
-
-    /// The reduction of `count` elements, if it is one that is folded.
-    ///
-    /// By the MPI only in the program's own calls that block: no other thread may call it, and the program
-    /// may free its ops and types before other calls end.
-    fn reduction(&mut self, count: i64, deposited: bool) -> Result<Reduction, Left> {
         if count <= 0 {
             return Err(if count < 0 { Refused.into() } else { Reason::Empty.into() });
         }
@@ -242,6 +224,8 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
         let accepted = || if mpi.accepts((handle, shape), call.op) { Ok(()) } else { Err(Refused) };
         let by = classify(datatype, op, deposited, self.shared.sum)
             .map_err(|reason| left_or_refused(accepted(), reason))?;
+        // By the MPI only in the program's own calls that block: no other thread may call it, and the program may free its
+        // ops and types before other calls end.
         if by == FoldedBy::Mpi && self.form != Form::Blocking {
             return Err(left_or_refused(
                 accepted(),
@@ -250,11 +234,10 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
         }
         let bytes = size(count, by.bytes(shape))?;
         self.seen.bytes = bytes as u64;
-        let max_bytes = match self.quantized(by) {
-            Some(_) => usize::MAX,
-            None => self.max_bytes_of_fold(by, self.measured),
-        };
-        let allowed = checked_size(bytes, max_bytes);
+        let quantized = self.quantized(by);
+        let measured = self.measured && by.is_as_exact_as_mpi();
+        let max_bytes = self.max_bytes_of_fold(by, measured);
+        let allowed = checked_size(bytes, if quantized.is_some() { usize::MAX } else { max_bytes });
         // Every MPI takes all ops that the standard has for these.
         let integer =
             |class| matches!(class, Class::CInteger | Class::Integer | Class::Byte | Class::Pair);
@@ -263,7 +246,12 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
         if !certain {
             accepted()?;
         }
-        Ok(Reduction { by, bytes: allowed?, shape })
+        let bytes = allowed?;
+        if quantized.is_none() && matches!(by, FoldedBy::Quantized(_)) {
+            return Err(Reason::Datatype.into());
+        }
+        let (fold, blocks) = (Reduction { by, bytes, shape }, self.form == Form::Blocking);
+        Ok(Admitted { bytes, max_bytes, measured, blocks, fold: Some(fold), quantized })
     }
 }
 

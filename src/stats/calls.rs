@@ -65,7 +65,11 @@ struct Kind {
 }
 
 impl Kind {
-    fn number(self) -> u32 {
+    /// The bits of datatype, op and size in a number.
+    const MESSAGE: u32 = (1 << 18) - 1;
+
+    #[inline]
+    fn number(&self) -> u32 {
         let op = if self.op == Message::OWN { 15 } else { u32::from(self.op) };
         1 << 31
             | (self.collective as u32) << 26
@@ -130,7 +134,8 @@ impl Calls {
         let Message { datatype, op, bytes } = message;
         let size = if bytes == 0 { 0 } else { (65 - (bytes - 1).leading_zeros()).min(63) };
         let kind = Kind { collective, form, outcome, datatype, op, size: size as u8 };
-        let slot = self.slot(kind.number()).unwrap_or_else(|| self.new_slot(kind));
+        let number = kind.number();
+        let slot = self.slot(number).unwrap_or_else(|| self.new_slot(number));
         let add = |to: &AtomicU64, n: u64| {
             to.store(to.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
         };
@@ -157,13 +162,12 @@ impl Calls {
     }
 
     #[cold]
-    fn new_slot(&self, mut kind: Kind) -> &Slot {
+    fn new_slot(&self, mut number: u32) -> &Slot {
         if self.kinds.load(Ordering::Relaxed) < MANY {
             self.kinds.fetch_add(1, Ordering::Relaxed);
         } else {
-            (kind.datatype, kind.op, kind.size) = (0, 0, 0);
+            number &= !Kind::MESSAGE;
         }
-        let number = kind.number();
         let mine = |slot: &&Slot| {
             let (order, free) = (Ordering::Relaxed, 0);
             let taken = slot.kind.compare_exchange(free, number, order, order);
