@@ -132,8 +132,8 @@ struct Judged<'a> {
     process: &'static Process,
     config: &'static Config,
     call: &'a Call,
-    admitted: Admitted,
-    ends: Ends,
+    admitted: &'a Admitted,
+    ends: &'a Ends,
     communicator: Arc<Communicator>,
 }
 
@@ -151,7 +151,8 @@ unsafe fn attempt(
         return Err(Reason::Off.into());
     }
     let config = process.config.as_ref().map_err(|_| Reason::Off)?;
-    let admitted = admit(&process.mpi, config, || quantizes(process, call), form, call, seen)?;
+    let admitted = admit(&process.mpi, config, || quantizes(process, call), form, call, seen);
+    let admitted = admitted.as_ref().map_err(|left| *left)?;
     // The real MPI may go from one of its exported functions to another: from Fortran to C, say.
     if admitted.measured && stopwatch::is_running(call) {
         return Err(NotFolded::Nested);
@@ -162,7 +163,8 @@ unsafe fn attempt(
     let place = (communicator.rank, communicator.size);
     // SAFETY: arguments and buffers of the program's.
     unsafe {
-        let ends = judge(&process.mpi, call, admitted.shape(), place)?;
+        let ends = judge(&process.mpi, call, admitted.shape(), place);
+        let ends = ends.as_ref().map_err(|refused| *refused)?;
         if let Some(edges) = &ends.edges {
             seen.bytes = edges.bytes_sent();
         }
@@ -188,7 +190,7 @@ unsafe fn attempt(
 impl Judged<'_> {
     #[inline]
     fn case(&self) -> Case<'_> {
-        Case { call: self.call, admitted: &self.admitted, ends: &self.ends }
+        Case { call: self.call, admitted: self.admitted, ends: self.ends }
     }
 
     /// The numbers of a sum that is to be quantized within the group. `None`: the sum is exact, or is not folded. The answer is

@@ -51,7 +51,7 @@ pub(super) unsafe fn initialise(
         let message = Message { bytes: seen.bytes * elements, ..seen };
         let Judged { admitted, communicator, .. } = judged;
         let call = (*call, (communicator.rank, communicator.size));
-        let about = (admitted, work, message);
+        let about = (*admitted, work, message);
         process.requests.add_persistent(mpi, call, about, (own, communicator), request);
     }
     Ok(outcome)

@@ -8,6 +8,7 @@ use crate::leaf::quantize::Number;
 use crate::mpi::types::{Class, Shape, TypeInfo};
 
 /// A call that may be folded, as far as can be said without a group: alike on all ranks.
+#[derive(Clone, Copy)]
 pub struct Admitted {
     /// Bytes of the message; of gathers, of the part of one rank.
     pub bytes: usize,
