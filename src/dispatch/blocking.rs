@@ -70,8 +70,7 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::CallOutcom
     };
     let (mut route, mut algorithm) = (None, None);
     if admitted.measured {
-        let ranks = folding.group.engine.place.layout.ranks();
-        let bytes = call.collective.bytes_in_all(admitted.bytes, ranks);
+        let bytes = call.collective.bytes_in_all(admitted.bytes, communicator.size);
         let (id, step) = choose(&judged, folding, call.collective, bytes);
         let begin = step.timed.then(Instant::now);
         match step.way {

@@ -109,11 +109,13 @@ impl<M: Memory, F: Transport> Engine<M, F> {
     }
 
     /// Does what can be done now; never waits. Says whether anything moved.
+    #[inline]
     pub fn poll(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let moved = self.poll_operations(now);
         if self.has_scripts() { self.take_turns() || moved } else { moved }
     }
 
+    #[inline]
     fn poll_operations(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let Self { place, wire, leaf, operations, ended, mismatches, out_of_step, .. } = self;
         let (mut now, mut moved) = (Some(now), false);

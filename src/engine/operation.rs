@@ -233,8 +233,8 @@ impl Operation {
             None if matches!(job.pattern, Pattern::Exchange(_)) => self.submit_exchange(wire),
             None => {
                 // By shards, stripes begin with rounds: those of hosts with several ranks, if any has.
-                let several = place.layout.hosts.iter().any(|ranks| ranks.len() > 1);
-                let rounds = several && self.algorithm == Algorithm::Shards;
+                let several = || place.layout.hosts.iter().any(|ranks| ranks.len() > 1);
+                let rounds = self.algorithm == Algorithm::Shards && several();
                 let most = if rounds { most_of_round(place) } else { usize::MAX };
                 let (mut at, mut transfers) = (0, 0);
                 while at < job.bytes || transfers == 0 {

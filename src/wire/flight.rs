@@ -150,6 +150,7 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
     }
 
     /// Takes the oldest transfer, if it is over on this member.
+    #[inline]
     pub fn take_over(&mut self) -> Option<Over<B>> {
         if !self.has_over() {
             return None;

@@ -135,7 +135,7 @@ impl Seal {
         let keys = &self.words[FIRST..];
         let mut sums = [0; 2];
         let (whole, rest) = payload.as_chunks::<8>();
-        nh(&mut sums, header.iter().copied(), keys);
+        nh(&mut sums, header.iter().copied(), &keys[..=SEALED]);
         nh_of_bytes(&mut sums, whole, &keys[SEALED..]);
         if !rest.is_empty() {
             let mut last = [0; 8];
