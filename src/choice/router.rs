@@ -125,9 +125,12 @@ impl Router {
     fn line(&self, id: ClassId) -> Option<RouteLine> {
         let class = self.classes[id.0].as_ref()?;
         let cost = |way: &Way| Some((way.name().to_owned(), class.cost(*way)?));
+        let collective = id.collective();
+        // The sizes of pairs are in no class: no rank knows them all.
+        let has_sizes = !collective.is_empty() && !collective.is_of_pairs();
         Some(RouteLine {
-            collective: id.collective(),
-            up_to_bytes: if id.collective().is_empty() { 0 } else { id.most_bytes() },
+            collective,
+            up_to_bytes: if has_sizes { id.most_bytes() } else { 0 },
             way: class.chosen().name().to_owned(),
             nanoseconds: ORDER.iter().filter_map(cost).collect(),
             calls: class.calls(),
@@ -182,7 +185,7 @@ fn folds(trials: Trials, bytes: usize, setting: &Setting) -> Vec<Algorithm> {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RouteLine {
     pub collective: Collective,
-    /// Most bytes of its messages; they have more than half as many.
+    /// Most bytes of its messages; they have more than half as many. 0: there are none, or no rank knows all sizes.
     pub up_to_bytes: usize,
     /// Name of the way that was chosen.
     pub way: String,
@@ -252,6 +255,26 @@ mod tests {
             // Pairs of ranks have one way of their own.
             let by = if collective.is_of_pairs() { Algorithm::Direct } else { Algorithm::Ring };
             assert_eq!(of(ring), [Way::Fold(by), Way::Mpi]);
+        }
+    }
+
+    /// Also when another job learns the choice.
+    #[test]
+    fn pairs_of_ranks_have_one_class_without_a_size() {
+        let (members, ranks, chunk_bytes) = (2, 2, 1408);
+        let setting = Setting { members, ranks, has_shards: true, chunk_bytes, algorithm: None };
+        for &collective in COLLECTIVES {
+            let mut router = Router::new(setting);
+            let id = ClassId::new(collective, 0);
+            let usual = ways(id, &setting)[0];
+            router.class(id, usual);
+            let lines = router.lines();
+            let [line] = &lines[..] else { panic!("{lines:?}") };
+            let is_without = collective.is_empty() || collective.is_of_pairs();
+            assert_eq!(line.up_to_bytes == 0, is_without, "{line:?}");
+            let mut other = Router::new(setting);
+            other.learn(&lines);
+            assert_eq!(other.known(id).map(|class| class.chosen()), Some(usual), "{line:?}");
         }
     }
 
