@@ -245,8 +245,8 @@ static __always_inline int fb_contribute(const struct fb_context *c, int can_sen
 	}
 	if (cell->arrived & bit || cell->ready == frame->seq) {
 		/* With XDP in front, the last contribution comes by twice: there it completes the
-		 * cell, here, in TC, it makes the result go out. What XDP leaves to TC, TC counts.
-		 */
+		 * cell, here, in TC, it makes the result go out. TC counts the frames that XDP
+		 * leaves to it. */
 		int complete = cell->arrived == fb_wanted(c), first = !cell->fanned_out;
 
 		if (complete)
@@ -458,7 +458,7 @@ static __always_inline int fb_pull(const struct fb_context *c, struct fb_reply *
 			return 0;
 		}
 		if (cell->target != c->group->self)
-			return 0; /* likewise the root's */
+			return 0; /* only the root's word is a broadcast */
 		reply->kind = FB_KIND_BROADCAST;
 		reply->mask = asker;
 		reply->with_payload = 1;
@@ -466,8 +466,8 @@ static __always_inline int fb_pull(const struct fb_context *c, struct fb_reply *
 	} else if (cell->kind != FB_KIND_CONTRIBUTION) {
 		return 0;
 	} else if (cell->target == c->group->self) {
-		/* What one member has lost all wait for, and ask for at about the same time. Once
-		 * is enough, until somebody asks again. */
+		/* All wait for a contribution that one member has lost, and ask for it at about the
+		 * same time. Once is enough, until somebody asks again. */
 		if (cell->asked && !(cell->asked & asker)) {
 			cell->asked |= asker;
 			return 0;

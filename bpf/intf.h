@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Map keys and values, limits, counters: shared by the BPF programs and user space of one host. The
- * only definition, like wire.h. Bump FB_INTF_VERSION on any change (shim and agent compare it).
+ * only definition, like wire.h. Bump FB_INTF_VERSION on any change (library and agent compare it).
  */
 #ifndef FOLDBACK_INTF_H
 #define FOLDBACK_INTF_H
@@ -115,7 +115,7 @@ struct fb_control {
  */
 #define FB_COUNTERS(X)                                                                             \
 	X(frames_in, "frames accepted from the wire")                                              \
-	X(frames_out, "frames sent to the wire, by the shim or by the programs")                   \
+	X(frames_out, "frames sent to the wire, by the library or by the programs")                \
 	X(contributions_folded, "contributions folded in the kernel")                              \
 	X(chunks_completed, "chunks whose last contribution was folded here")                      \
 	X(fan_outs, "results, broadcasts and direct contributions sent to all members")            \

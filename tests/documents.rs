@@ -204,3 +204,35 @@ fn every_test_that_a_document_names_exists() {
     }
     assert_none("tests that are not there", &wrong);
 }
+
+#[test]
+fn every_test_program_is_in_the_table() {
+    let table = text("docs/contributing/testing.md");
+    let is_program = |path: &&str| {
+        !path.contains('/') && [".c", ".cpp", ".f90"].iter().any(|end| path.ends_with(end))
+    };
+    let mut wrong = Vec::new();
+    for path in files() {
+        let program = path.strip_prefix("mpi-tests/").filter(is_program);
+        let name = program.and_then(|program| program.split('.').next());
+        if name.is_some_and(|name| !table.contains(&format!("`{name}`"))) {
+            wrong.push(path);
+        }
+    }
+    assert_none("programs that docs/contributing/testing.md does not name", &wrong);
+}
+
+#[test]
+fn every_rule_that_mutations_take_out_is_in_the_table() {
+    let table = text("docs/running/reliability.md");
+    let mut wrong = Vec::new();
+    for path in files().into_iter().filter(|path| path.starts_with("tests/mutations/")) {
+        let patch = text(&path);
+        let said = |what| patch.lines().find_map(|line| line.strip_prefix(what)).unwrap_or("?");
+        let row = format!("| {} | `{}` |", said("Rule: "), said("Test: "));
+        if !table.lines().any(|line| line == row) {
+            wrong.push(format!("{path}: {row}"));
+        }
+    }
+    assert_none("rules that docs/running/reliability.md lacks", &wrong);
+}

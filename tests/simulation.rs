@@ -1,4 +1,4 @@
-//! Whole groups in one thread: the shim's protocol code and the programs' (compiled natively) over a
+//! Whole groups in one thread: user space's protocol code and the programs' (compiled natively) over a
 //! simulated network that loses, doubles, delays, reorders and spoils frames, driven by a seed.
 //!
 //! Checked: every collective ends, on every member, with the right value.

@@ -354,7 +354,7 @@ impl Datagrams for SecondPort {
 impl Transport for Port {
     fn send(&mut self, member: u8, frame: &b::fb_frame, payload: &[u8]) {
         assert_ne!(member, self.me);
-        // The shim sends from its own cells, which the network may touch meanwhile.
+        // The wire sends from its own cells, which the network may touch meanwhile.
         let payload = payload.to_vec();
         self.network.0.borrow_mut().egress(self.me, member, frame, &payload);
     }
