@@ -80,7 +80,7 @@ pub const SETTINGS: &[Setting] = &[
             &[("auto", Sum::Auto), ("rank-order", Sum::RankOrder), ("exact", Sum::Exact)])) },
     Setting { name: "FOLDBACK_QUANTIZE", reader: AllRanks, default: "`off`",
         form: Quantize::FORM,
-        meaning: "`fixed32`, `int16`, `int8`: integers of so many bits make up MPI_SUM of float, double, complex numbers of these and numbers of 16 bits. It is faster, and a little off ([quantization](quantization.md)). It holds for blocking MPI_Allreduce, MPI_Reduce and MPI_Reduce_scatter(_block). Options: numbers with one exponent in common (`,block=256`); least bytes of a sum (`,min=65536`); rounding by chance (`,stochastic=SEED`); rounding errors carried into the next sum (`,error_feedback`)",
+        meaning: "`fixed32`, `int16`, `int8`: integers of so many bits make up MPI_SUM of float, double, complex numbers of these and numbers of 16 bits. It is faster, and a little off ([quantization](quantization.md)). It holds for MPI_Allreduce, MPI_Reduce and MPI_Reduce_scatter(_block), in every form. Options: numbers with one exponent in common (`,block=256`); least bytes of a sum (`,min=65536`); rounding by chance (`,stochastic=SEED`); rounding errors carried into the next sum (`,error_feedback`)",
         parse: Some(|config, text| {
             config.shared.quantize = Quantize::read(text)?;
             Some(())
