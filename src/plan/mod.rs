@@ -48,7 +48,7 @@ pub enum Source {
     Elements(Elements),
     /// Elements, as keys.
     Keys(*const c_void, Keys),
-    /// What this rank has for each other, and gets from it. The targets are in it, too.
+    /// The data that this rank has for each other rank, and gets from it. The targets are in it, too.
     Edges(Arc<Edges>, usize),
 }
 

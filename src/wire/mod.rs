@@ -11,9 +11,9 @@
 //! * A chunk is *started* here (sent, posted) only if its cell is free on every member:
 //!   `seq <= cleared + window`. The last seen result says that all members have released the chunks
 //!   up to `cleared`.
-//! * Chunks whose result does not come to everyone (Reduce, Bcast) teach nobody `cleared`. So after
-//!   half a window of them a *sync* is put in: an empty chunk whose result goes to all. It is waited
-//!   for only when the next one is due, or the window is used up.
+//! * Chunks whose result does not come to everyone (Reduce, Bcast, exchanges) teach nobody `cleared`.
+//!   So after half a window of them a *sync* is put in: an empty chunk whose result goes to all. It is
+//!   waited for only when the next one is due, or the window is used up.
 
 mod buffers;
 pub mod cells;
@@ -299,9 +299,9 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
     }
 
     /// The member that aggregates chunk `index` of a transfer. The chunks of a long transfer are
-    /// spread over all. A single chunk always goes to the same member: in a run of small collectives
-    /// its own contribution costs it no way over the wire, so it is ready for the next before the
-    /// others are, and each turn is one round trip of theirs. With turns taken, each was two.
+    /// spread over all. A single chunk always goes to the same member, whose own contribution costs
+    /// it no way over the wire. So in a run of small collectives it is ready for the next before the
+    /// others are, and each takes one round trip of theirs. If members took turns, each took two.
     fn aggregator(&self, index: usize) -> u8 {
         (index % usize::from(self.identity.members)) as u8
     }
