@@ -253,8 +253,8 @@ fn functions() -> Pmpi {
         comm_free,
         comm_set_errhandler,
         comm_call_errhandler,
-        irecv,
-        recv_init,
+        irecv: receive::<false>,
+        recv_init: receive::<true>,
         start,
         send,
         sendrecv,
@@ -405,7 +405,8 @@ extern "C-unwind" fn comm_call_errhandler(comm: Handle, code: c_int) -> c_int {
     0
 }
 
-extern "C-unwind" fn irecv(
+/// `MPI_Recv_init`; or `MPI_Irecv`, a receive that is started at once and not again.
+extern "C-unwind" fn receive<const IS_PERSISTENT: bool>(
     _: *mut c_void,
     _: c_int,
     _: Handle,
@@ -414,24 +415,8 @@ extern "C-unwind" fn irecv(
     comm: Handle,
     request: *mut u64,
 ) -> c_int {
-    let new = with(|rank| {
-        let new = rank.receive((comm, tag), false);
-        rank.post(new);
-        new
-    });
-    put(request, new)
-}
-
-extern "C-unwind" fn recv_init(
-    _: *mut c_void,
-    _: c_int,
-    _: Handle,
-    _: c_int,
-    tag: c_int,
-    comm: Handle,
-    request: *mut u64,
-) -> c_int {
-    put(request, with(|rank| rank.receive((comm, tag), true)))
+    put(request, with(|rank| rank.receive((comm, tag), IS_PERSISTENT)));
+    if IS_PERSISTENT { 0 } else { start(request) }
 }
 
 extern "C-unwind" fn start(request: *mut u64) -> c_int {
