@@ -1,39 +1,13 @@
 //! MPI_Alltoallv: each pair of ranks has parts of its own size.
 
-use super::descriptor::{Amount, At, Descriptor, Trials};
-use super::pairs;
-use crate::call::Call;
-use crate::gate::admit::Candidate;
+use super::pairs::{self, OfPairs};
 use crate::gate::judge::Bench;
-use crate::gate::{Admitted, Ends, Facts, Left, Reason, Refused};
-use crate::plan::{Case, Fit, Plan};
-use crate::topology::Place;
+use crate::gate::{Ends, Facts, Refused};
 
 pub struct Alltoallv;
 
-impl Descriptor for Alltoallv {
-    const HOW: &'static str = pairs::HOW;
-    const TYPES: &'static str = pairs::TYPES;
-    const AMOUNT: Amount = Amount::Pairs;
-    const TRIALS: Option<Trials> = Some(Trials::Pairs);
-    const SIGNIFICANT: (At, At) = (At::Everywhere, At::Everywhere);
-
-    fn admit(
-        candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,
-    ) -> Result<Admitted, Left> {
-        let Call { send, recv, .. } = candidate.call;
-        candidate.admit_pairs(send, recv)
-    }
-
+impl OfPairs for Alltoallv {
     fn judge(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {
         pairs::all_to_all(bench)
-    }
-
-    fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
-        pairs::fit(case, place)
-    }
-
-    fn plan(case: Case<'_>, fit: Fit) -> Plan {
-        pairs::plan(case, fit)
     }
 }

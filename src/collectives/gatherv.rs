@@ -1,40 +1,17 @@
 //! MPI_Gatherv: each rank has a part for the root, of its own size.
 
-use super::descriptor::{Amount, Arrays, At, Descriptor, Trials};
-use super::pairs;
-use crate::call::Call;
-use crate::gate::admit::Candidate;
+use super::descriptor::{Arrays, At};
+use super::pairs::{self, OfPairs};
 use crate::gate::judge::Bench;
-use crate::gate::{Admitted, Ends, Facts, Left, Reason, Refused};
-use crate::plan::{Case, Fit, Plan};
-use crate::topology::Place;
+use crate::gate::{Ends, Facts, Refused};
 
 pub struct Gatherv;
 
-impl Descriptor for Gatherv {
-    const HOW: &'static str = pairs::HOW;
-    const TYPES: &'static str = pairs::TYPES;
-    const AMOUNT: Amount = Amount::Pairs;
-    const TRIALS: Option<Trials> = Some(Trials::Pairs);
+impl OfPairs for Gatherv {
     const SIGNIFICANT: (At, At) = (At::Everywhere, At::Root);
     const ARRAYS: Arrays = Arrays::RanksAtRoot;
 
-    fn admit(
-        candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,
-    ) -> Result<Admitted, Left> {
-        let Call { send, recv, .. } = candidate.call;
-        candidate.admit_pairs(send, recv)
-    }
-
     fn judge(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {
         pairs::to_root(bench)
-    }
-
-    fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
-        pairs::fit(case, place)
-    }
-
-    fn plan(case: Case<'_>, fit: Fit) -> Plan {
-        pairs::plan(case, fit)
     }
 }

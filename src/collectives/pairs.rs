@@ -3,19 +3,63 @@
 use std::iter;
 use std::sync::Arc;
 
-use crate::call::{Call, Elements};
+use super::descriptor::{Amount, Arrays, At, Descriptor, Trials};
+use crate::call::{Call, Elements, Side};
 use crate::engine::{Parcels, Pattern};
+use crate::gate::admit::Candidate;
 use crate::gate::exchange::{Edge, Edges, Wraps};
 use crate::gate::judge::Bench;
-use crate::gate::{Ends, Facts, Reason, Refused};
+use crate::gate::{Admitted, Ends, Facts, Left, Reason, Refused};
 use crate::mpi::topology::Order;
 use crate::plan::{Case, Fit, Plan, Sink, Source, moving};
 use crate::topology::Place;
 
-/// The group's work for them, for people.
-pub const HOW: &str = "a parcel for each pair; long pairs by messages of MPI";
-/// Their types, for people.
-pub const TYPES: &str = moving::TYPES;
+/// The contract of the file of a collective of pairs: the facts in which these collectives differ.
+pub trait OfPairs {
+    /// As of a [`Descriptor`].
+    const SIGNIFICANT: (At, At) = (At::Everywhere, At::Everywhere);
+    /// As of a [`Descriptor`].
+    const ARRAYS: Arrays = Arrays::Ranks;
+
+    /// The sides of a call. The first one's datatype is counted, unless that side is in place.
+    fn sides(call: &Call) -> (&Side, &Side) {
+        (&call.send, &call.recv)
+    }
+
+    /// Judges the arguments of this rank.
+    ///
+    /// # Errors
+    /// They are wrong.
+    fn judge(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused>;
+}
+
+impl<C: OfPairs> Descriptor for C {
+    const HOW: &'static str = "a parcel for each pair; long pairs by messages of MPI";
+    const TYPES: &'static str = moving::TYPES;
+    const AMOUNT: Amount = Amount::Pairs;
+    const TRIALS: Option<Trials> = Some(Trials::Pairs);
+    const SIGNIFICANT: (At, At) = <C as OfPairs>::SIGNIFICANT;
+    const ARRAYS: Arrays = <C as OfPairs>::ARRAYS;
+
+    fn admit(
+        candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,
+    ) -> Result<Admitted, Left> {
+        let (side, other) = C::sides(candidate.call);
+        candidate.admit_pairs(side, other)
+    }
+
+    fn judge(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {
+        <C as OfPairs>::judge(bench)
+    }
+
+    fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
+        fit(case, place)
+    }
+
+    fn plan(case: Case<'_>, fit: Fit) -> Plan {
+        plan(case, fit)
+    }
+}
 
 /// Each rank has data for each, and both sides have arrays.
 ///
@@ -111,7 +155,7 @@ fn with_edges(ends: Ends, edges: Edges) -> Ends {
 ///
 /// # Errors
 /// Several ranks share a host, there are too few cells for so many hosts, or the MPI's order of blocks is not known.
-pub fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
+fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
     let wraps = case.ends.edges.as_ref().map_or(Wraps::Not, |edges| edges.wraps);
     let is_ordered = match wraps {
         Wraps::Not => true,
@@ -133,7 +177,7 @@ pub fn fit_short(bytes: usize, case: Case<'_>, place: &Place) -> Option<Fit> {
 }
 
 /// The plan of one that fits.
-pub fn plan(case: Case<'_>, fit: Fit) -> Plan {
+fn plan(case: Case<'_>, fit: Fit) -> Plan {
     exchange(case.ends, case.ends.edges.clone().unwrap_or_default(), fit.bytes())
 }
 

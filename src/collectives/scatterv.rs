@@ -1,40 +1,22 @@
 //! MPI_Scatterv: the root has a part for each rank, of its own size.
 
-use super::descriptor::{Amount, Arrays, At, Descriptor, Trials};
-use super::pairs;
-use crate::call::Call;
-use crate::gate::admit::Candidate;
+use super::descriptor::{Arrays, At};
+use super::pairs::{self, OfPairs};
+use crate::call::{Call, Side};
 use crate::gate::judge::Bench;
-use crate::gate::{Admitted, Ends, Facts, Left, Reason, Refused};
-use crate::plan::{Case, Fit, Plan};
-use crate::topology::Place;
+use crate::gate::{Ends, Facts, Refused};
 
 pub struct Scatterv;
 
-impl Descriptor for Scatterv {
-    const HOW: &'static str = pairs::HOW;
-    const TYPES: &'static str = pairs::TYPES;
-    const AMOUNT: Amount = Amount::Pairs;
-    const TRIALS: Option<Trials> = Some(Trials::Pairs);
+impl OfPairs for Scatterv {
     const SIGNIFICANT: (At, At) = (At::Root, At::Everywhere);
     const ARRAYS: Arrays = Arrays::RanksAtRoot;
 
-    fn admit(
-        candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,
-    ) -> Result<Admitted, Left> {
-        let Call { send, recv, .. } = candidate.call;
-        candidate.admit_pairs(recv, send)
+    fn sides(call: &Call) -> (&Side, &Side) {
+        (&call.recv, &call.send)
     }
 
     fn judge(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {
         pairs::from_root(bench)
-    }
-
-    fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
-        pairs::fit(case, place)
-    }
-
-    fn plan(case: Case<'_>, fit: Fit) -> Plan {
-        pairs::plan(case, fit)
     }
 }
