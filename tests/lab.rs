@@ -85,6 +85,12 @@ fn hosts_reach_each_other_and_nothing_else() {
     );
 }
 
+/// Runs a job without foldback: a rank on each of two hosts.
+fn two_ranks(mpi: &str, program: &[&str]) -> Output {
+    let start = ["lab", "run", "--private", "--mpi", mpi, "--hosts", "2", "--off"];
+    foldback(&[&start[..], program].concat())
+}
+
 #[test]
 fn the_exit_status_is_the_programs() {
     // Not Intel's: its launcher tells no more than that a program failed.
@@ -94,20 +100,7 @@ fn the_exit_status_is_the_programs() {
             let _ = writeln!(std::io::stderr(), "lab: {mpi} is not installed, and skipped");
             continue;
         }
-        let output = foldback(&[
-            "lab",
-            "run",
-            "--private",
-            "--mpi",
-            mpi,
-            "--hosts",
-            "2",
-            "--off",
-            "--",
-            "sh",
-            "-c",
-            "exit 7",
-        ]);
+        let output = two_ranks(mpi, &["--", "sh", "-c", "exit 7"]);
         assert_eq!(output.status.code(), Some(7), "{mpi}: {output:?}");
     }
 }
@@ -129,10 +122,9 @@ fn the_status_of_a_rank_outlives_the_launcher() {
         kill -CONT $launcher
         sleep 300";
     let [stopped, started] = ["stopped", "started"].map(common::unique_path);
-    let start = ["lab", "run", "--private", "--mpi", "mpich4", "--hosts", "2", "--off"];
     let files = [&stopped, &started].map(|file| file.to_str().unwrap());
     let program = ["--timeout", "300", "--", "sh", "-c", end];
-    let output = foldback(&[&start[..], &program, &files].concat());
+    let output = two_ranks("mpich4", &[&program[..], &files].concat());
     files.iter().for_each(|file| common::remove(file.as_ref()));
     assert_eq!(output.status.code(), Some(7), "{output:?}");
 }
@@ -142,20 +134,8 @@ fn the_status_of_a_rank_outlives_the_launcher() {
 /// over its own end before it can say more.
 #[test]
 fn a_signal_that_ends_a_rank_reaches_the_launcher() {
-    let output = foldback(&[
-        "lab",
-        "run",
-        "--private",
-        "--mpi",
-        "mpich4",
-        "--hosts",
-        "2",
-        "--off",
-        "--",
-        "sh",
-        "-c",
-        "[ $(hostname) != h0 ] || exec sleep 100; kill -SEGV $$",
-    ]);
+    let end = "[ $(hostname) != h0 ] || exec sleep 100; kill -SEGV $$";
+    let output = two_ranks("mpich4", &["--", "sh", "-c", end]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("EXIT CODE: 11\n") && !output.status.success(), "{output:?}");
 }

@@ -1,17 +1,10 @@
 use super::*;
+use crate::agent::spec;
 use crate::bindings::FB_MAX_MEMBERS;
 use crate::wire::Secret;
 
 fn spec() -> GroupSpec {
-    GroupSpec {
-        token: u64::MAX,
-        secret: Some(Secret::new([u64::MAX; 2])),
-        self_index: 1,
-        members: vec![Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)],
-        window: 64,
-        chunk_bytes: 1408,
-        multicast: true,
-    }
+    GroupSpec { secret: Some(Secret::new([u64::MAX; 2])), ..spec::of_two() }
 }
 
 #[test]

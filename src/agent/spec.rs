@@ -139,21 +139,24 @@ impl GroupSpec {
     }
 }
 
+/// Of two hosts, for tests.
+#[cfg(test)]
+pub fn of_two() -> GroupSpec {
+    GroupSpec {
+        token: u64::MAX,
+        secret: None,
+        self_index: 1,
+        members: vec![Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)],
+        window: 64,
+        chunk_bytes: 1408,
+        multicast: true,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::of_two as spec;
     use super::*;
-
-    fn spec() -> GroupSpec {
-        GroupSpec {
-            token: u64::MAX,
-            secret: None,
-            self_index: 1,
-            members: vec![Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)],
-            window: 64,
-            chunk_bytes: 1408,
-            multicast: true,
-        }
-    }
 
     #[test]
     fn members_have_an_address_in_common_if_there_are_more_than_two() {

@@ -309,6 +309,18 @@ fn find_left_out(all: &mut Vec<(Number, Vec<u8>)>, element: Number, bytes: usize
     }
 }
 
+/// Does a work's part for its own type of numbers.
+macro_rules! of_its_numbers {
+    ($work:ident) => {
+        match $work.element {
+            F16 => $work.of::<Half, 2>(),
+            BF16 => $work.of::<Brain, 2>(),
+            F32 => $work.of::<f32, 4>(),
+            F64 => $work.of::<f64, 8>(),
+        }
+    };
+}
+
 /// Does a work's part for its own type of numbers and of integers.
 macro_rules! of_its_kind {
     ($work:ident) => {
@@ -357,12 +369,7 @@ impl Exponents<'_> {
 impl Work for Exponents<'_> {
     #[inline(always)]
     fn work(self) {
-        match self.element {
-            F16 => self.of::<Half, 2>(),
-            BF16 => self.of::<Brain, 2>(),
-            F32 => self.of::<f32, 4>(),
-            F64 => self.of::<f64, 8>(),
-        }
+        of_its_numbers!(self)
     }
 }
 
@@ -442,12 +449,7 @@ impl Sums<'_> {
 impl Work for Sums<'_> {
     #[inline(always)]
     fn work(self) {
-        match self.element {
-            F16 => self.of::<Half, 2>(),
-            BF16 => self.of::<Brain, 2>(),
-            F32 => self.of::<f32, 4>(),
-            F64 => self.of::<f64, 8>(),
-        }
+        of_its_numbers!(self)
     }
 }
 
