@@ -28,8 +28,9 @@ use foldback::bindings as b;
 use foldback::leaf::arithmetic::{Arithmetic, Element, Operator};
 use foldback::leaf::fold::fold;
 use foldback::wire::Algorithm::{self, Direct, Ring, Shards, Star};
-use foldback::wire::{Buffers, Hub, Kind, Mismatch, Part, Transfer};
-use network::{Network, Shape};
+use foldback::wire::cells::Mapped;
+use foldback::wire::{Buffers, Hub, Kind, Mismatch, Over, Part, Transfer, Wire};
+use network::{Network, Out, Shape};
 use random::Rng;
 
 /// Bytes of one member's contribution, a function of everything that names it.
@@ -727,6 +728,32 @@ fn the_programs_fold_as_user_space_does() {
     }
 }
 
+/// A member, and its transfers that are over.
+type Stepped<B> = (Wire<Mapped, Out, B>, Vec<Over<B>>);
+
+/// Moves the members of a group on until `is_over` says that they have got where they should.
+fn step_until<B: Buffers>(
+    network: &Network,
+    members: &mut [Stepped<B>],
+    is_over: impl Fn(&[Stepped<B>]) -> bool,
+    what: &str,
+) {
+    let start = Instant::now();
+    let mut idle = 0;
+    while !is_over(members) {
+        idle += 1;
+        assert!(idle < 2_000_000 && start.elapsed() < MOST, "stuck: {what}");
+        if network.deliver() {
+            continue;
+        }
+        for (wire, over) in &mut *members {
+            wire.poll(|| start + Duration::from_micros(network.now()));
+            over.extend(wire.take_over());
+            network.pass_time();
+        }
+    }
+}
+
 /// A wrong program: member `odd` has another length than all others. A member that gets another's data
 /// is told, no member waits for ever, and the next collective is right.
 fn disagree(
@@ -738,7 +765,6 @@ fn disagree(
     seed: u64,
 ) {
     let network = Network::new(seed, CELLS, members, seed.is_multiple_of(2), ROUGH);
-    let start = Instant::now();
     let what =
         format!("{kind:?} by {algorithm:?}, {odd} of {members} odd, {lengths:?}, seed {seed}");
     let mut wires: Vec<_> = (0..members)
@@ -750,19 +776,7 @@ fn disagree(
             (wire, Vec::new())
         })
         .collect();
-    let mut idle = 0;
-    while wires.iter().any(|(_, over)| over.len() < 2) {
-        idle += 1;
-        assert!(idle < 2_000_000 && start.elapsed() < MOST, "stuck: {what}");
-        if network.deliver() {
-            continue;
-        }
-        for (wire, over) in &mut wires {
-            wire.poll(|| start + Duration::from_micros(network.now()));
-            over.extend(wire.take_over());
-            network.pass_time();
-        }
-    }
+    step_until(&network, &mut wires, |all| all.iter().all(|(_, over)| over.len() == 2), &what);
     for (me, (wire, over)) in (0..members).zip(wires) {
         assert!(!wire.out_of_step, "{what}");
         let differs_from = |other: u8| (me == odd) != (other == odd);
@@ -797,7 +811,6 @@ fn members_that_do_not_agree_on_a_long_message_are_out_of_step() {
                 ([40_000, 4000], [Shards, Star]),
             ] {
                 let network = Network::new(seed, CELLS, 3, seed.is_multiple_of(2), ROUGH);
-                let start = Instant::now();
                 let mut wires: Vec<_> = (0..3)
                     .map(|me| {
                         let mut wire = network.wire(me);
@@ -807,23 +820,12 @@ fn members_that_do_not_agree_on_a_long_message_are_out_of_step() {
                         for _ in 0..20 {
                             wire.submit(Transfer::new(Kind::FoldToAll(LONG_SUM), 8), vec![1; 8]);
                         }
-                        wire
+                        (wire, Vec::new())
                     })
                     .collect();
-                let mut idle = 0;
-                while !wires.iter().any(|wire| wire.out_of_step) {
-                    idle += 1;
-                    let what = format!("{kind:?}, {lengths:?}, seed {seed}");
-                    assert!(idle < 2_000_000 && start.elapsed() < MOST, "stuck: {what}");
-                    if network.deliver() {
-                        continue;
-                    }
-                    for wire in &mut wires {
-                        wire.poll(|| start + Duration::from_micros(network.now()));
-                        wire.take_over();
-                        network.pass_time();
-                    }
-                }
+                let found = |all: &[Stepped<_>]| all.iter().any(|(wire, _)| wire.out_of_step);
+                let what = format!("{kind:?}, {lengths:?}, seed {seed}");
+                step_until(&network, &mut wires, found, &what);
             }
         }
     }

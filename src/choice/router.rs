@@ -262,7 +262,14 @@ mod tests {
     #[test]
     fn pairs_of_ranks_have_one_class_without_a_size() {
         let (members, ranks, chunk_bytes) = (2, 2, 1408);
-        let setting = Setting { members, ranks, has_shards: true, chunk_bytes, algorithm: None };
+        let setting = Setting {
+            members,
+            ranks,
+            has_shards: true,
+            has_pairs: true,
+            chunk_bytes,
+            algorithm: None,
+        };
         for &collective in COLLECTIVES {
             let mut router = Router::new(setting);
             let id = ClassId::new(collective, 0);

@@ -2,15 +2,15 @@
 //!
 //! Checked: as in the other runs. Besides, a member that has left its call need do nothing more for its parcels to arrive.
 
-use std::time::{Duration, Instant};
-
 use foldback::bindings as b;
 use foldback::wire::Algorithm::{Direct, Ring, Shards, Star};
 use foldback::wire::{Kind, Mismatch, Transfer, exchanges};
 
 use crate::adversary::Fault;
 use crate::network::Network;
-use crate::{CALM, CELLS, CHUNK, Data, GHOSTS, LONG_SUM, MOST, Order, ROUGH, Setting, drawn, run};
+use crate::{
+    CALM, CELLS, CHUNK, Data, GHOSTS, LONG_SUM, Order, ROUGH, Setting, drawn, run, step_until,
+};
 
 /// Exchanges among other collectives, of as many rows as there may be, but no more than so many.
 fn of_parcels(setting: Setting, most_rows: usize, alone: bool) -> Setting {
@@ -103,7 +103,6 @@ fn parcels_that_are_only_slow_are_hardly_asked_for() {
 fn disagree(from: u8, to: u8, [sent, expected]: [usize; 2], seed: u64) {
     let members = 3;
     let network = Network::new(seed, CELLS, members, seed.is_multiple_of(2), ROUGH);
-    let start = Instant::now();
     let what = format!("{from} to {to}, {sent} for {expected}, seed {seed}");
     let mut wires: Vec<_> = (0..members)
         .map(|me| {
@@ -121,19 +120,7 @@ fn disagree(from: u8, to: u8, [sent, expected]: [usize; 2], seed: u64) {
             (wire, Vec::new())
         })
         .collect();
-    let mut idle = 0;
-    while wires.iter().any(|(_, over)| over.len() < 2) {
-        idle += 1;
-        assert!(idle < 2_000_000 && start.elapsed() < MOST, "stuck: {what}");
-        if network.deliver() {
-            continue;
-        }
-        for (wire, over) in &mut wires {
-            wire.poll(|| start + Duration::from_micros(network.now()));
-            over.extend(wire.take_over());
-            network.pass_time();
-        }
-    }
+    step_until(&network, &mut wires, |all| all.iter().all(|(_, over)| over.len() == 2), &what);
     for (me, (wire, over)) in (0..members).zip(wires) {
         assert!(!wire.out_of_step, "{what}");
         let (here, elsewhere) = (expected as u64, sent as u64);
