@@ -9,6 +9,8 @@
 //!
 //! Counted in calls and decided by agreed sums, so that all ranks do the same at the same call. In integers
 //! throughout: a program may have floating point trap, or round in another way, in the thread that this runs in.
+//!
+//! The constants are choices. docs/decisions/14-router-by-measurement.md has the cost of measuring by them.
 
 use super::way::{ORDER, WAYS, Way};
 
@@ -29,6 +31,8 @@ const CHECK: u32 = 256;
 const CHECKED: u32 = 7;
 /// The chosen way has changed if it takes so many times as long as it did, or the inverse.
 const CHANGED: u64 = 2;
+/// A new measurement of the chosen way is one part of so many of its time, so that one disturbed look changes little.
+const NEWEST: u64 = 4;
 /// Calls from a trial to the next: as long as the choice stays, twice as many each time.
 const SOONEST: u32 = 256;
 const LATEST: u32 = 8192;
@@ -163,7 +167,7 @@ impl SizeClass {
                 let now = self.mean(sums[self.chosen.index()], CHECKED);
                 let cost = &mut self.costs[self.chosen.index()];
                 let before = cost.unwrap_or(now);
-                *cost = Some(before - before / 4 + now / 4);
+                *cost = Some(before - before / NEWEST + now / NEWEST);
                 let changed =
                     now > before.saturating_mul(CHANGED) || now.saturating_mul(CHANGED) < before;
                 if changed || until_trial == 0 {
@@ -202,7 +206,7 @@ impl SizeClass {
         if turn == 0 {
             self.first = means;
         }
-        // What disturbs a turn makes it longer, never shorter.
+        // Disturbances make a turn longer, never shorter.
         for way in ORDER.map(Way::index) {
             if let Some(mean) = means[way] {
                 let first = self.first[way].filter(|_| turn > 0);

@@ -39,6 +39,9 @@ pub struct Group {
 
 /// Chunks rescued from one look to the next, at least, for a group to be made anew.
 const WORTH_A_NEW_GROUP: u64 = 16;
+/// And more than one of so many chunks that were started: a network that loses frames rescues some, too
+/// (docs/decisions/30-new-group-for-lost-programs.md).
+const RESCUED_OF: u64 = 8;
 
 impl Group {
     /// One in which nothing is under way, whose programs' counters somebody will want to know, or nobody.
@@ -69,7 +72,7 @@ impl Group {
         let rescued = self.rescued();
         let [chunks, saved] = [started - self.seen.0, rescued - self.seen.1];
         self.seen = (started, rescued);
-        saved >= WORTH_A_NEW_GROUP && saved > chunks / 8
+        saved >= WORTH_A_NEW_GROUP && saved > chunks / RESCUED_OF
     }
 
     /// The work of this host for the group, by the kernel if it has programs, if this rank leads.
