@@ -48,7 +48,7 @@ fn main() {
         .opt_level(2)
         .compile("foldback_native");
 
-    // What the lab preloads into launchers and into MPICH's ranks, as libraries of their own.
+    // The lab preloads these into launchers and into MPICH's ranks, as libraries of their own.
     for name in ["mpich_finalize", "one_session"] {
         let source = format!("src/lab/launch/{name}.c");
         println!("cargo:rerun-if-changed={source}");

@@ -6,8 +6,8 @@
  *     bytes,ranks,mean_error,max_error
  *
  * both as parts of 1, which no number exceeds. With --one-magnitude the numbers are between 1 and
- * 2, and the line goes on with a histogram: how many sums are off by at most 0.5, 1, 1.5, 2 units
- * in their last place, and more.
+ * 2. The line then goes on with a histogram: the sums that are off by at most 0.5, 1, 1.5, 2 units
+ * in their last place, and by more.
  */
 #include <math.h>
 #include <mpi.h>

@@ -7,7 +7,7 @@
  *     --what nogroup    Allreduce of one int on MPI_COMM_SELF, which has no group
  *     --what nodata     Allreduce of nothing
  *
- * Rank 1 comes late to each fold, so that what it waits for is there, and nothing is polled for.
+ * Rank 1 comes late to each fold, so that all contributions are there, and nothing is polled for.
  */
 #include <mpi.h>
 #include <string.h>

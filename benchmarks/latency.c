@@ -3,27 +3,31 @@
  * Latency of collectives, in the manner of the OSU micro-benchmarks: each call timed on each rank,
  * a barrier after each, untimed. CSV on stdout.
  *
- * An iteration took as long as on its slowest rank: min, median and p99 are those of that maximum.
- * mean is what OSU prints: the mean over ranks of each rank's mean.
+ * An iteration took as long as on its slowest rank: min, median and p99 are of that maximum. mean
+ * is OSU's: the mean over ranks of each rank's mean.
  *
- * --sizes are what OSU's are: bytes of the vector for Allreduce, Reduce, Bcast, Scan and Exscan,
- * and of the whole vector for both Reduce_scatters (in whole integers for each rank, one at least,
- * of the block form); what each rank sends for Allgather, Allgatherv and Gather, and gets for
- * Scatter; what each sends to each for Alltoall.
+ * --sizes are OSU's, in bytes:
  *
- * Of gatherv, scatterv, alltoallv and alltoallw sizes are as of gather, scatter and alltoall.
- * halo1d to halo3d are MPI_Neighbor_alltoall on a periodic Cartesian grid of as many dimensions,
- * halo2dv is MPI_Neighbor_alltoallv on the second: a size is what goes over one face. Of
- * neighbor_allgather, on that grid, too, it is what a rank sends to each neighbour.
+ *     Allreduce, Reduce, Bcast, Scan, Exscan    the vector
+ *     both Reduce_scatters                      the whole vector; of the block form in whole
+ *                                               integers for each rank, one at least
+ *     Allgather, Allgatherv, Gather, Gatherv    each rank sends them
+ *     Scatter, Scatterv                         each rank gets them
+ *     Alltoall, Alltoallv, Alltoallw            each rank sends them to each
+ *     halo1d to halo3d, halo2dv                 they go over one face
+ *     Neighbor_allgather                        a rank sends them to each neighbour
  *
- * Then a quarter as many calls (50 at least of up to 8 KiB), one behind the other with no barrier
- * between, whose cost is counted over all hosts and divided by their number:
+ * halo1d to halo3d are MPI_Neighbor_alltoall on a periodic Cartesian grid of as many dimensions.
+ * halo2dv is MPI_Neighbor_alltoallv on the grid of two, as is Neighbor_allgather.
+ *
+ * Then come a quarter as many calls (50 at least of up to 8 KiB), one behind the other with no
+ * barrier between. Their cost is counted over all hosts and divided by their number:
  *
  *     cpu_us      microseconds of CPU time, user and system, of all threads of all ranks. A rank
- *                 that waits polls, so waiting counts. What the kernel does for a frame inside a
- *                 rank's system call counts, and so does what it does in an interrupt on top of
- *                 that rank, unless the kernel keeps such time apart (IRQ_TIME_ACCOUNTING); what
- *                 it does on top of a process that is no rank, or in ksoftirqd, does not.
+ *                 that waits polls, so waiting counts. The kernel's time for a frame inside a
+ *                 rank's system call counts. So does its time in an interrupt on top of that rank,
+ *                 unless the kernel keeps such time apart (IRQ_TIME_ACCOUNTING). Its time on top
+ *                 of a process that is no rank, or in ksoftirqd, does not count.
  *     frames      that the hosts' interfaces (all but lo) sent. A segment that TCP leaves to the
  *                 interface to cut up counts as one.
  *     wire_bytes  of these, with their headers.
@@ -57,7 +61,7 @@ static const struct option_spec options[] = {
      "int32, int64, float, double, complex (of doubles) or longdouble (int32)"},
     {"--op", OPTION_TEXT, &op_name, "sum, prod, max, band, or user: a sum by a function (sum)"},
     {"--iterations", OPTION_NUMBER, &iterations, "timed, of up to 8 KiB; fewer above (1000)"},
-    {"--warmup", OPTION_NUMBER, &warmup, "untimed, likewise (200)"},
+    {"--warmup", OPTION_NUMBER, &warmup, "untimed calls before them (200)"},
     {"--memory", OPTION_NUMBER, &memory, "MiB of all ranks' buffers, at most (2048)"},
     {"--stall", OPTION_NUMBER, &stall, "seconds that one size may take (300)"},
     {0},
@@ -211,7 +215,7 @@ static void neighbor_allgather(int count)
 	MPI_Neighbor_allgather(from, count, type, to, count, type, grid(2));
 }
 
-/* How many times its size a collective's buffers are: on every rank, or on the root alone. */
+/* The size of a collective's buffers, on every rank or on the root alone. */
 enum parts { ONE, RECEIVE_ALL, BOTH_ALL, ROOT_SENDS, ROOT_RECEIVES, FACES };
 
 static const struct {
@@ -330,7 +334,7 @@ static long scaled(long n, int bytes)
 	return fine >= 5 ? fine : n < 5 ? n : 5;
 }
 
-/* What this process took and, on the first rank of a host, what the host sent. */
+/* The CPU time of this process and, on the first rank of a host, the frames that the host sent. */
 enum { CPU, FRAMES, BYTES, STREAM, COSTS };
 
 enum { SETTLED = 60 };

@@ -12,35 +12,35 @@
  * Each timed on each rank, a barrier after each, untimed; means over calls and ranks. There is no
  * MPI_Test unless --tests asks for some. --sizes are as in latency.c.
  *
- * What is done otherwise than by OSU, and why:
+ * This program differs from OSU's in three ways:
  *
- * Computing is a number of turns of a loop, and not a time by the clock. Where hosts share CPUs,
- * time passes for a rank that does not run, and what it measured would be no work. The turns are
- * calibrated here by the fastest of many runs, which nobody interrupted; each rank computes
- * for as long as its own part of the pure collective takes, as in OSU. --clock computes until that
- * much time has passed, as OSU does.
+ * Computing is a number of turns of a loop, and not a time by the clock. If hosts share CPUs,
+ * time passes for a rank that does not run, and the clock would count it as work. The turns are
+ * calibrated here by the fastest of many runs, which nobody interrupted. Each rank computes for as
+ * long as its own part of the pure collective takes, as in OSU. --clock computes until that much
+ * time has passed, as OSU does.
  *
  * `compute` is measured in calls without a collective, on all ranks at once and with the same
- * barriers. OSU measures it between start and wait. What the collective takes from the
- * computation (interrupts, a thread, another rank that is woken on this CPU) is then called
- * computation, and hidden by definition. `osu` is what comes of that: 100 - (start + wait) / pure *
- * 100, where `start` and `wait` are the times of these two calls in `total`.
+ * barriers. OSU measures it between start and wait. The collective may take time from the
+ * computation, by interrupts, a thread, or another rank that is woken on this CPU. OSU calls that
+ * time computation, so it is hidden by definition. `osu` is OSU's figure: 100 - (start + wait) /
+ * pure * 100, where `start` and `wait` are the times of these two calls in `total`.
  *
- * The three are measured in blocks, in turns, so that whatever drifts meanwhile hits all of them.
+ * The three are measured in blocks, in turns, so that a drift hits all of them.
  *
- * Two limits of what any number here can say. First, where hosts share CPUs, a rank may stand ready
- * to compute and not run: the first of two ranks on a CPU waits in MPI_Wait until the second, which
- * begins when the first gives the CPU away, has computed as well, and it cannot tell that from
+ * Two limits hold for every number here. First, where hosts share CPUs, a rank may stand ready to
+ * compute and not run. Of two ranks on a CPU the second begins when the first gives the CPU away.
+ * The first then waits in MPI_Wait until the second has computed as well, and cannot tell that from
  * waiting for a message. So with twice as many ranks as CPUs, even a collective that costs nothing
- * can leave overlap at about 50. `loop` is free of that: it takes whole iterations, with their
- * barriers, and asks how much longer {start, compute, wait} is than {compute}, relative to how much
- * longer {start, wait} is than nothing; of each the median block:
+ * can leave overlap at about 50. `loop` is free of that. It takes whole iterations, with their
+ * barriers. It asks how much longer {start, compute, wait} is than {compute}, relative to how much
+ * longer {start, wait} is than nothing. Of each it takes the median block:
  *
  *     loop = max(0, 100 - (L(total) - L(compute)) / (L(pure) - L(nothing)) * 100)
  *
- * Second, what the CPU itself does for the collective overlaps with nothing, unless another CPU is
- * idle. In the lab that is nearly all of it, since the "wires" are CPU work too: sending a frame
- * takes it through both hosts' interfaces in the system call that sends.
+ * Second, the CPU's own work for the collective overlaps with nothing, unless another CPU is idle.
+ * In the lab that is nearly all of it, since the "wires" are CPU work, too. The system call that
+ * sends a frame takes it through both hosts' interfaces.
  */
 #include <mpi.h>
 #include <stdint.h>
@@ -57,7 +57,7 @@ static const struct option_spec options[] = {
     {"--collective", OPTION_TEXT, &only, "names, with commas between, or all (iallreduce)"},
     {"--sizes", OPTION_TEXT, &size_list, "bytes, with commas between"},
     {"--iterations", OPTION_NUMBER, &iterations, "timed, of up to 8 KiB; a quarter above (1000)"},
-    {"--warmup", OPTION_NUMBER, &warmup, "untimed, likewise (100)"},
+    {"--warmup", OPTION_NUMBER, &warmup, "untimed calls before them (100)"},
     {"--tests", OPTION_NUMBER, &tests, "calls of MPI_Test while computing (0)"},
     {"--clock", OPTION_FLAG, &by_clock, "compute until the time is over, not a number of turns"},
     {"--stall", OPTION_NUMBER, &stall, "seconds that one size may take (300)"},
@@ -173,7 +173,7 @@ static void calibrate(void)
 
 enum phase { NOTHING, PURE, COMPUTE, TOTAL, PHASES };
 
-/* What is timed at each call: a phase from its start to its end, and the two calls in TOTAL. */
+/* The times of each call: a phase from its start to its end, and the two calls in TOTAL. */
 enum { START = PHASES, WAIT, SERIES };
 
 /* Of one size on one rank, in seconds. */
@@ -190,7 +190,7 @@ struct results {
 	double loop[PHASES];
 };
 
-/* What is measured. */
+/* The subject of a measurement. */
 struct subject {
 	starter *start;
 	int count;

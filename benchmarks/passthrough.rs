@@ -1,4 +1,4 @@
-//! What a call costs that foldback passes on: the real MPI's function against the hook before it.
+//! The cost of a call that foldback passes on: the real MPI's function against the hook before it.
 //!
 //! One process, MPICH or Open MPI as installed, on communicators where the real call does next to
 //! nothing; the difference is the hook's. Target: below 50 ns (`cargo bench --bench passthrough`).
@@ -62,7 +62,7 @@ fn main() {
             b.iter(|| unsafe { real(send, recv, count, datatype, SUM, WORLD) });
         });
         group.bench_function(format!("{name}: through foldback"), |b| {
-            // SAFETY: likewise.
+            // SAFETY: as above.
             b.iter(|| unsafe { MPI_Allreduce(send, recv, count, datatype, SUM, WORLD) });
         });
     }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Collectives in which each pair of ranks has a block of its own: Gatherv, Scatterv, Alltoallv and
- * Alltoallw, and those of neighbours. Lengths, datatypes and places of blocks differ between all
- * pairs. Bytes between the blocks must stay as they were.
+ * Collectives in which each pair of ranks has a block of its own: Gatherv, Scatterv, Alltoallv,
+ * Alltoallw, and all collectives of neighbours. Lengths, datatypes and places of blocks differ
+ * between all pairs. Bytes between the blocks must stay as they were.
  *
- * Every rank knows the right answer by itself. What a real MPI does wrong is left out, and said.
+ * Every rank knows the right answer without the others. Calls that a real MPI gets wrong are left
+ * out, and a line says so.
  */
 #include <mpi.h>
 #include <pthread.h>
@@ -96,7 +97,7 @@ static void begin(struct exchange *exchange, const struct place *place,
 	__atomic_fetch_add(&n_calls, 1, __ATOMIC_RELAXED);
 }
 
-/* One call alone, by itself. */
+/* One call alone. */
 static void make_call(const struct place *place, struct exchange_call *call)
 {
 	struct exchange exchange;
@@ -137,7 +138,7 @@ static void ring_finish(struct ring *ring)
 		fail("a message around the ring: got %ld, not %ld", ring->in, ring->want);
 }
 
-/* What a burst has under way. */
+/* The calls of a burst that are under way. */
 struct burst {
 	struct exchange exchanges[BURST];
 	struct pending folds[BURST];
@@ -451,7 +452,7 @@ static void threads(uint64_t round)
 	}
 }
 
-/* Somebody comes late to an exchange, while others may be through with it: they wait in a receive
+/* Somebody comes late to an exchange, while others may be through with it. These wait in a receive
  * for a word of the late one, who sends it once the exchange has served it. */
 static void late(uint64_t round)
 {
@@ -480,7 +481,7 @@ static void late(uint64_t round)
 		}
 }
 
-/* What a rank's cell at one edge of its field is worth. */
+/* The value of a rank's cell at one edge of its field. */
 static int cell(int rank, int side, int index, int iteration)
 {
 	return (int)(random_mix((uint64_t)rank << 40 | (uint64_t)side << 32 |

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0-only
 /*
- * What `foldback bench floor` and `foldback bench waiting` measure with: the least that hooks can
- * do with a frame.
+ * The programs of `foldback bench floor` and `foldback bench waiting`: the least that hooks can do
+ * with a frame.
  *
  *   process ──send──▶ wire ──▶ TC ingress of the peer: floor_bounce    sent back, or dropped
  *      ▲                                 │

@@ -81,11 +81,12 @@ const LATENCIES: &str = "Microseconds as the OSU micro-benchmarks count them, th
      over rounds (in brackets the 99th percentile on the slowest rank). Ratio: median of the \
      rounds' ratios (least to greatest); then the ratio of the median call on the slowest rank, and \
      of calls one behind the other, without a barrier between. Bytes as OSU has them: a rank's part \
-     in gathers and scatters, a pair's in Alltoall and halo exchanges; else of the whole vector. *: left to MPI, so the ratio says nothing.";
+     in gathers and scatters, a pair's in Alltoall and halo exchanges; else of the whole vector. \
+     *: left to MPI, so the ratio says nothing.";
 
 const COSTS: &str = "What a call costs over all hosts, of calls one behind the other: microseconds of the ranks' CPU \
-     time, waiting included; frames that the interfaces sent, and their bytes. What is counted \
-     where is explained in benchmarks/latency.c.\n\n";
+     time, waiting included; frames that the interfaces sent, and their bytes. \
+     benchmarks/latency.c explains what is counted where.\n\n";
 
 fn of<'a>(points: &'a [Point], name: &str) -> Vec<&'a Point> {
     points.iter().filter(|point| point.name == name).collect()

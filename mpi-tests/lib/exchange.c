@@ -122,7 +122,7 @@ static void fill(const struct exchange_call *call, const struct edge *edge, unsi
 	}
 }
 
-/* Fills the places of an edge's block, number `i` of the side, with that of another, perhaps. */
+/* Fills the places of an edge's block, number `i` of the side, with another block, perhaps. */
 static void put(const struct exchange_call *call, const struct exchange_side *side, int i,
 		const struct edge *edge, unsigned round, unsigned char *memory)
 {
@@ -331,15 +331,15 @@ static bool is_root(const struct exchange *exchange)
 	return call->second_root == place->is_second && call->root == place->index;
 }
 
-/* Whether this rank is at the other end from the root: all are but those of its own group, if
- * there are two. */
+/* Whether this rank is at the other end from the root. If there are two groups, the ranks of the
+ * root's own group are not. */
 static bool serves_root(const struct exchange *exchange)
 {
 	return !exchange->place->is_inter ||
 	       exchange->call.second_root != exchange->place->is_second;
 }
 
-/* Gatherv and Scatterv. `many` is the root's side, `one` that of the others. */
+/* Gatherv and Scatterv. `many` is the root's side, `one` the others' side. */
 static void make_rooted(struct exchange *exchange, struct exchange_side *many,
 			struct exchange_side *one, struct edge *edges, struct random *local)
 {

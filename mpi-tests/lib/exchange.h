@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Collectives in which each pair of ranks has a block of its own, of its own length: arguments,
- * data, and the right answer, which every rank computes by itself.
+ * Collectives in which each pair of ranks has a block of its own length: arguments, data, and the
+ * right answer, which every rank computes without the others.
  */
 #ifndef EXCHANGE_H
 #define EXCHANGE_H

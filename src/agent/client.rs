@@ -436,7 +436,7 @@ mod tests {
         let interface = InterfaceReply { name: "v0".into(), mtu: 1500, max_chunk_bytes: 1408 };
         agent.send(&encode(&Reply::Interface(interface.clone())).unwrap(), None).unwrap();
         assert_eq!(ask().unwrap(), Some(interface.clone()));
-        // What another question is answered is not taken for the answer to this one.
+        // The answer to another question is not taken for the answer to this one.
         assert_eq!(ask().unwrap(), None);
         for reply in [Reply::Interface(interface), Reply::Done] {
             agent.send(&encode(&reply).unwrap(), None).unwrap();

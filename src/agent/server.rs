@@ -119,7 +119,7 @@ impl Server {
         let deadline =
             deadlines.chain(accept_after).chain(due).chain(self.host.due()).chain(end).min();
         let timeout = match deadline {
-            // Rounded up, lest the last millisecond be spent spinning.
+            // Rounded up, so that the last millisecond is not spent spinning.
             Some(at) => {
                 PollTimeout::try_from(at.saturating_duration_since(now) + Duration::from_millis(1))
                     .unwrap_or(PollTimeout::MAX)

@@ -158,7 +158,7 @@ impl Families {
         let is_due = |family: &Family| family.calls() >= setup_calls;
         let is_worth_it = when == When::Due || family.is_some_and(is_due);
         let offer = busy.as_ref().map_or(0, |busy| busy.0.offer(is_worth_it, has_room));
-        // Whatever this rank thinks of it, all take part; and if the MPI fails, nobody can be told.
+        // All take part, even if it is not worth it to this rank. If the MPI fails, nobody can be told.
         let ready = if is_ready { IS_READY } else { 0 };
         let agreed = agree(offer | ready).ok_or(Lack::Now)?;
         let set_up = || if agreed & IS_READY != 0 { set_up() } else { Err(Lack::Soon) };

@@ -90,7 +90,7 @@ impl Folding {
         self.is_lost_by(|group, lost| fold_words(context, group, Operator::Bor, lost))
     }
 
-    /// Likewise; `fold` leaves the bits that any rank has.
+    /// The same by a given fold, which leaves the bits that any rank has.
     #[inline]
     fn is_lost_by(&mut self, fold: impl FnOnce(&mut Group, &mut [u64; 1])) -> bool {
         self.calls += 1;

@@ -299,7 +299,7 @@ impl Communicators {
         }
         let kept = self.kept.get().filter(|kept| !kept.is_empty());
         let text = kept.map(|kept| kept.clone().text()).unwrap_or_default();
-        // What one rank brings and the others leave out is the same on all after it.
+        // One rank brings it and the others leave it out. After the fold it is the same on all.
         let mut length = [text.len() as u64];
         fold_words(context, &mut folding.group, Operator::Bor, &mut length);
         let mut words = vec![0; (length[0] as usize).div_ceil(8)];

@@ -224,7 +224,7 @@ impl Operation {
                 let part = image.part(place.rank);
                 let apart = image.bytes() > usize::from(place.chunk_bytes);
                 if apart && !part.is_empty() {
-                    // SAFETY: the job's pointers. What comes of others is put beside it.
+                    // SAFETY: the job's pointers. The parts of others are put beside it.
                     unsafe { std::ptr::copy(job.send, job.recv.add(part.start), part.len()) };
                 }
                 // SAFETY: the job's pointers.

@@ -106,7 +106,7 @@ impl<M: Memory, F: Transport> Engine<M, F> {
             }
             Step::Over(outcome) => {
                 let Running { script, over, .. } = running;
-                // Whoever sees that it is over may begin the next one, which wants its memory.
+                // A thread that sees that it is over may begin the next one, which wants its memory.
                 drop(script);
                 let _ = over.set(outcome);
                 Stepped::Over

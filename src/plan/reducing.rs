@@ -41,7 +41,7 @@ pub fn fit(
 ) -> Result<Fit, Reason> {
     let (max_bytes, ranks) = (case.admitted.max_bytes, case.ends.ranks);
     let chunk = usize::from(place.chunk_bytes);
-    // What can go by shards, which are folded in user space, too; and how much is deposited.
+    // Whether it can go by shards, which are folded in user space, too; and how much is deposited.
     let (shards, deposited) = match reduction(case).by {
         // Of two ranks, too, contributions are deposited: either folds them to the same bits.
         FoldedBy::Kernel { keys: Some(Keys::Reals { .. }), .. }

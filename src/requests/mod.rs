@@ -153,7 +153,7 @@ impl Requests {
         pending.push(Pending { group, over, prepared, request });
         self.outstanding.store(pending.len(), Ordering::Release);
         drop(pending);
-        // What needed nobody else may be over already.
+        // An operation that needed nobody else may be over already.
         self.progress(mpi);
         if !self.any() {
             return;
@@ -170,7 +170,7 @@ impl Requests {
             pause = (pause * 2).min(LONGEST_PAUSE);
             if self.any() {
                 used = Instant::now();
-                // Whoever waits sees what is out of step.
+                // A thread that waits sees that ranks are out of step.
                 if self.pending.try_lock().is_ok_and(|pending| poll(&pending).unwrap_or(false)) {
                     pause = PAUSE;
                 }
@@ -233,7 +233,7 @@ fn poll(pending: &[Pending]) -> Result<bool, OutOfStep> {
             continue;
         }
         last = Some(&pending.group);
-        // Whoever holds the group polls it too.
+        // A thread that holds the group polls it, too.
         if let Some(mut folding) = pending.group.try_folding()
             && let Some(folding) = folding.as_mut()
         {

@@ -43,7 +43,7 @@ pub fn exchange<T: Serialize + DeserializeOwned>(
     patience: Option<Duration>,
     meanwhile: &mut dyn FnMut(),
 ) -> Result<Vec<T>, Failure> {
-    // What cannot be said is said by an absurd length, so that the others do not wait.
+    // An absurd length says that there is nothing to say, so that the others do not wait.
     let words = serde_json::to_vec(own).unwrap_or_else(|_| vec![0; LONGEST_MESSAGE + 1]);
     let first = gather(mpi, comm, first_message(&words), patience, meanwhile)?;
     match read_first_messages(&first)? {

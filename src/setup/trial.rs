@@ -93,7 +93,7 @@ impl Proven {
         let mut place =
             Place::new(layout, roster.rank, chunk_bytes, has_shards).ok_or(NoGroup::Nowhere)?;
         place = place.with_parcels(exchanges(members, window));
-        // Who names an algorithm gets it.
+        // An algorithm that is named is taken.
         place.swaps &= shared.algorithm.is_none();
         if terms.by_sockets {
             place = place.at_most(shared.most_bytes_by_sockets());
