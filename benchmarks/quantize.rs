@@ -1,4 +1,5 @@
-//! The speed of a core that quantizes numbers in its cache (`cargo bench --bench quantize`): bytes of floating point a second.
+//! The speed of a core that quantizes numbers in its cache (`cargo bench --bench quantize`): bytes of floating point a
+//! second.
 
 use criterion::{Criterion, Throughput};
 

@@ -219,7 +219,8 @@ fn host(me: u8, meeting: &Meeting, bridge: &Bridge, setting: &Setting) {
 
 /// The kernel did the work, and had nothing to complain of.
 fn check_counters(counted: &b::fb_counters, by: Algorithm) {
-    // By shards, the kernel folds nothing but what is empty: barriers and syncs. Along a ring, what ends here is a part.
+    // By shards, the kernel folds nothing but what is empty: barriers and syncs. Along a ring, what ends here is a
+    // part.
     let few = matches!(by, Algorithm::Shards | Algorithm::Ring);
     // There are fewer long chunks, and this host aggregates a third of the shared ones.
     let least = if few { 1 } else { TRANSFERS / 10 };

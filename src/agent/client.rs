@@ -282,8 +282,8 @@ impl Opening {
 }
 
 impl Line {
-    /// Asks, unless that was asked before, and waits for the reply; `None`: it does not come within `patience`. After an
-    /// error of kind `connection` the two sides may be out of step, so that nothing more is asked.
+    /// Asks, unless that was asked before, and waits for the reply; `None`: it does not come within `patience`. After
+    /// an error of kind `connection` the two sides may be out of step, so that nothing more is asked.
     fn ask(
         &mut self,
         request: &Request,

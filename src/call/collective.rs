@@ -5,9 +5,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// Hands the table to the macro `then`, behind `with`. A line has MPI's name without `MPI_`, the file in
-/// `src/collectives/` that describes the collective, and its default limit in bytes. The limits are the largest sizes at
-/// which folding was not slower than Open MPI at 2, 4 and 8 hosts of the lab (docs/benchmarks.md). Of the collectives
-/// whose sizes no rank knows, a limit is the most bytes that one rank sends to another.
+/// `src/collectives/` that describes the collective, and its default limit in bytes. The limits are the largest sizes
+/// at which folding was not slower than Open MPI at 2, 4 and 8 hosts of the lab (docs/benchmarks.md). Of the
+/// collectives whose sizes no rank knows, a limit is the most bytes that one rank sends to another.
 macro_rules! table {
     ($then:ident $($with:tt)*) => {
         $then! {

@@ -7,8 +7,8 @@ pub struct Message {
     pub datatype: u8,
     /// [`crate::mpi::types::Op::number`], or [`Message::OWN`]; 0: none.
     pub op: u8,
-    /// Count times size; where each rank has its own count, of all ranks. If each pair of ranks has data of its own, the
-    /// bytes that this rank sends, as far as its arguments were looked at.
+    /// Count times size; where each rank has its own count, of all ranks. If each pair of ranks has data of its own,
+    /// the bytes that this rank sends, as far as its arguments were looked at.
     pub bytes: u64,
 }
 

@@ -77,7 +77,8 @@ pub enum Arrays {
     Ranks,
     /// The same, at the root alone: elsewhere there may be no array.
     RanksAtRoot,
-    /// One for each neighbour: of the sending side, for each that is sent to; of the receiving side, for each that sends.
+    /// One for each neighbour: of the sending side, for each that is sent to; of the receiving side, for each that
+    /// sends.
     Neighbors,
 }
 

@@ -27,7 +27,8 @@ pub(super) struct Limits {
 }
 
 const LIMITS: Limits = Limits { per_family: 32, families: 64, in_all: 64 };
-/// The bits behind the groups': no answer of an agent is awaited; a new group is worth it; a new place may be had for it.
+/// The bits behind the groups': no answer of an agent is awaited; a new group is worth it; a new place may be had for
+/// it.
 const IS_READY: u64 = 1 << 61;
 const IS_WORTH_IT: u64 = 1 << 62;
 const HAS_ROOM: u64 = 1 << 63;
@@ -137,9 +138,9 @@ impl Families {
         Some(family)
     }
 
-    /// A group for a communicator that has none: a freed relative's, or one that `set_up` makes. `set_up` makes one after
-    /// `setup_calls` calls on it or on its relatives. No rank may await an answer of its agent then (`is_ready`). `agree`
-    /// returns the bits that all ranks have. Both are collective.
+    /// A group for a communicator that has none: a freed relative's, or one that `set_up` makes. `set_up` makes one
+    /// after `setup_calls` calls on it or on its relatives. No rank may await an answer of its agent then (`is_ready`).
+    /// `agree` returns the bits that all ranks have. Both are collective.
     pub(super) fn group_for(
         &self,
         communicator: &Communicator,

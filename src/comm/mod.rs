@@ -54,8 +54,8 @@ const LOOK_EVERY: u32 = 1024;
 const LOAD_AFTER: u32 = 32;
 /// Eligible calls until ranks look again whether agents have answered.
 const AGAIN_SOON: u32 = 64;
-/// Eligible calls until ranks try again to make a group in place of one that has lost its programs, where there is none to
-/// be had. A trial in vain doubles them, up to a limit: it takes seconds where frames are filtered.
+/// Eligible calls until ranks try again to make a group in place of one that has lost its programs, where there is none
+/// to be had. A trial in vain doubles them, up to a limit: it takes seconds where frames are filtered.
 const AGAIN_AFTER: u32 = 10_000;
 const AGAIN_AFTER_MOST: u32 = 1 << 30;
 
@@ -164,7 +164,8 @@ pub struct Quantization {
     pub asked: Option<String>,
     /// On all ranks alike.
     pub choice: QuantizeChoice,
-    /// Memory for the sums that block or have no request of their own, and the errors that are carried from one to the next.
+    /// Memory for the sums that block or have no request of their own, and the errors that are carried from one to the
+    /// next.
     pub memory: Lender,
 }
 

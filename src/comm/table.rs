@@ -116,7 +116,8 @@ impl Communicators {
         self.get(comm).map_or(usual, |communicator| communicator.quantization().choice.or(usual))
     }
 
-    /// Has sums on a communicator quantized as a choice says, with nothing carried from those before. On all ranks alike.
+    /// Has sums on a communicator quantized as a choice says, with nothing carried from those before. On all ranks
+    /// alike.
     pub fn set_quantize(&self, communicator: &Communicator, choice: QuantizeChoice) {
         self.quantize.store(true, Ordering::Relaxed);
         let mut quantization = communicator.quantization();
@@ -236,7 +237,8 @@ impl Communicators {
         self.alike.get().copied()
     }
 
-    /// All ranks are alike, as they have found: when MPI started or, if they are [ordered](Alike::ordered), when they met.
+    /// All ranks are alike, as they have found: when MPI started or, if they are [ordered](Alike::ordered), when they
+    /// met.
     pub fn set_alike(&self, alike: Alike) {
         let _ = self.alike.set(alike);
     }

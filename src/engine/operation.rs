@@ -52,9 +52,9 @@ impl Raw {
     /// Contribution and result.
     ///
     /// # Safety
-    /// `send` is valid for reads of the transfer's bytes, if its [`Kind`] takes some from this member. `recv` is valid for
-    /// writes, if it gives some. Both are so until the transfer is over, or nobody polls its wire any more. Until then
-    /// nobody else writes to either or reads `recv`. Of a fold the two are the same, or do not overlap.
+    /// `send` is valid for reads of the transfer's bytes, if its [`Kind`] takes some from this member. `recv` is valid
+    /// for writes, if it gives some. Both are so until the transfer is over, or nobody polls its wire any more. Until
+    /// then nobody else writes to either or reads `recv`. Of a fold the two are the same, or do not overlap.
     pub unsafe fn new(send: *const u8, recv: *mut u8) -> Self {
         Self { send, recv, parcels: None }
     }
@@ -319,7 +319,8 @@ impl Operation {
                     let own =
                         self.job.pattern.parts().map_or(0, |image| image.part(place.rank).start);
                     let send = self.job.send.wrapping_add(self.at);
-                    // SAFETY: as much of what the job's pointer spans, and this rank's place in the block of this round.
+                    // SAFETY: as much of what the job's pointer spans, and this rank's place in the block of this
+                    // round.
                     unsafe { copy(send, block.wrapping_add(own), self.round) };
                 }
                 self.stage = Stage::Collect { block, local: 1 };

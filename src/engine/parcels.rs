@@ -3,8 +3,8 @@
 
 use crate::wire::Hub;
 
-/// The parcels of an exchange on one rank's host. The pointers are as [`Parcel`] says until the operation is over; nobody
-/// else writes there meanwhile, nor reads what `from` names. `unsafe` code that works with them relies on that.
+/// The parcels of an exchange on one rank's host. The pointers are as [`Parcel`] says until the operation is over;
+/// nobody else writes there meanwhile, nor reads what `from` names. `unsafe` code that works with them relies on that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parcels {
     /// Bytes that a parcel may have at most, alike on all ranks. More of them take more of the group's sequence.

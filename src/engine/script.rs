@@ -1,8 +1,8 @@
 //! A call as a list of steps: jobs for the group, and local work before, between and after them.
 //!
 //! A script says what comes next, and never waits. A runner has each job done, and tells the script how that ended. The
-//! engine runs scripts of calls that do not block ([`super::Engine::run`]). A call that blocks runs its script itself, since
-//! the real MPI may do a job of it.
+//! engine runs scripts of calls that do not block ([`super::Engine::run`]). A call that blocks runs its script itself,
+//! since the real MPI may do a job of it.
 //!
 //! All ranks take the same steps. For a script decides by facts that all ranks share: the call, the settings and the
 //! results of its own jobs.
@@ -13,8 +13,8 @@ use crate::wire::Mismatch;
 
 /// A call under way, between two jobs. It calls no MPI, so any thread may take its steps.
 pub trait Script: Send {
-    /// Does the local work that is due, and says what comes next. `outcome` tells how the job before ended; the first time
-    /// there was none.
+    /// Does the local work that is due, and says what comes next. `outcome` tells how the job before ended; the first
+    /// time there was none.
     ///
     /// # Safety
     /// *Buffers* of the [program](crate::mpi). The job of the step before is over.

@@ -1,8 +1,8 @@
 //! The order of a group's collectives while scripts are under way.
 //!
 //! All ranks must start the collectives of a group in one order. The steps of a script come one after the other, at
-//! other times on each rank. So a collective that the program starts behind a script waits here until the script is over.
-//! Then the order on each rank is the order of the program's calls.
+//! other times on each rank. So a collective that the program starts behind a script waits here until the script is
+//! over. Then the order on each rank is the order of the program's calls.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;

@@ -92,8 +92,8 @@ pub struct Contact {
 }
 
 impl Contact {
-    /// Whether that keeper sends datagrams from `from`. At its other addresses it holds the port for connections alone, so
-    /// another user of its host may send datagrams from there.
+    /// Whether that keeper sends datagrams from `from`. At its other addresses it holds the port for connections alone,
+    /// so another user of its host may send datagrams from there.
     fn sends_from(&self, from: SocketAddrV4) -> bool {
         self.at == from
     }

@@ -229,7 +229,8 @@ fn a_stranger_is_not_listened_to() {
     assert_eq!(members.hooks[0].counters().frames_in, 1);
 }
 
-/// A keeper holds its ports at other addresses for connections alone: any user of its host may send datagrams from there.
+/// A keeper holds its ports at other addresses for connections alone: any user of its host may send datagrams from
+/// there.
 #[test]
 fn datagrams_from_the_address_of_connections_are_not_listened_to() {
     let elsewhere = |host| Ipv4Addr::new(127, 1, 0, host);

@@ -194,8 +194,8 @@ fn configure_host(lab: &Lab, index: usize) -> Result<()> {
     tool::run("ip", &["-batch", "-"], &batch)
 }
 
-/// Waits until all ports of the switches forward. A port drops all frames until the kernel has noticed, some time later,
-/// that its link is up.
+/// Waits until all ports of the switches forward. A port drops all frames until the kernel has noticed, some time
+/// later, that its link is up.
 fn wait_for_ports() -> Result<()> {
     let deadline = Instant::now() + PORTS_WITHIN;
     loop {

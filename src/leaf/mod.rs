@@ -76,7 +76,8 @@ impl Leaf {
         }
         let came = self.segment.get_message(Counter::Done, self.round);
         if bytes > 0 && came == message {
-            // SAFETY: `bytes` to write, and a block that has as many; the leader leaves the block alone until we have read it.
+            // SAFETY: `bytes` to write, and a block that has as many; the leader leaves the block alone until we have
+            // read it.
             unsafe { std::ptr::copy_nonoverlapping(self.segment.result(self.round), recv, bytes) };
         }
         Some(came)

@@ -302,8 +302,8 @@ impl Mpi {
         (code == 0).then_some(all)
     }
 
-    /// Adds up integers of all ranks of `comm`, with a sign and `width` bytes each, in their place. Returns what MPI does.
-    /// Collective.
+    /// Adds up integers of all ranks of `comm`, with a sign and `width` bytes each, in their place. Returns what MPI
+    /// does. Collective.
     pub fn add_up(&self, comm: Handle, width: usize, integers: &mut [u8]) -> c_int {
         let count = c_int::try_from(integers.len() / width);
         let (Ok(count), Some(integer)) = (count, self.abi.signed(width)) else { return FAILED };
@@ -439,8 +439,8 @@ impl Mpi {
         ERRORS.with_borrow_mut(|errors| errors.push_back((comm, code)));
     }
 
-    /// Has error handlers see to the errors of this thread. They may throw, or jump, and not come back: the last act of a
-    /// function of MPI, with nothing held.
+    /// Has error handlers see to the errors of this thread. They may throw, or jump, and not come back: the last act of
+    /// a function of MPI, with nothing held.
     pub fn handle_errors(&self) {
         while let Some((comm, code)) = ERRORS.with_borrow_mut(VecDeque::pop_front) {
             // SAFETY: the program's communicator.

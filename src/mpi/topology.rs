@@ -22,11 +22,12 @@ pub struct Neighbors {
 /// The order in which an MPI places several blocks that one rank has sent to another.
 ///
 /// In a periodic dimension of 1 or 2 ranks both neighbours are one rank. By the standard, the block that is sent to the
-/// neighbour before comes from the neighbour behind (MPI-4.1 section 8.6). MPIs differ, and a program gets from foldback
-/// the result that it gets from its MPI.
+/// neighbour before comes from the neighbour behind (MPI-4.1 section 8.6). MPIs differ, and a program gets from
+/// foldback the result that it gets from its MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// As the standard has it: a rank sends before and behind, and gets from behind and from before. In a graph, as sent.
+    /// As the standard has it: a rank sends before and behind, and gets from behind and from before. In a graph, as
+    /// sent.
     Standard,
     /// As sent: the first block that comes is the first in the receive buffer.
     Sent,

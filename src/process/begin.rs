@@ -55,8 +55,8 @@ impl Process {
         Ok(())
     }
 
-    /// Ranks that are not alike, or could not tell each other, leave everything to the real MPI. `rank` is this one's among
-    /// them; `are_all`: there are no others.
+    /// Ranks that are not alike, or could not tell each other, leave everything to the real MPI. `rank` is this one's
+    /// among them; `are_all`: there are no others.
     pub(super) fn leave(&self, rank: usize, why: &NoGroup, are_all: bool) {
         let is_known_to_all = !matches!(why, NoGroup::Untold(_));
         let is_news = !self.is_left.swap(true, Ordering::Relaxed);

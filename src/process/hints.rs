@@ -65,8 +65,8 @@ impl Process {
         self.tell(comm, self.agree(comm, &communicator, &Wish::of_hint(text.as_deref())));
     }
 
-    /// Has sums on `comm` quantized as `how` says, or as the environment does. Collective. Returns whether all ranks ask
-    /// for that.
+    /// Has sums on `comm` quantized as `how` says, or as the environment does. Collective. Returns whether all ranks
+    /// ask for that.
     pub fn set_quantize(&self, comm: Handle, how: Option<&str>) -> bool {
         let known =
             self.is_running().then(|| self.communicator(self.mpi.abi.handle(comm))).flatten();

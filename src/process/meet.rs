@@ -1,5 +1,5 @@
-//! The ranks of a communicator meet: at the end of the first call on it that none could complete before all had begun it.
-//! All are there then, as they are in MPI_Init, and none waits for long. Until then all calls go to the real MPI.
+//! The ranks of a communicator meet: at the end of the first call on it that none could complete before all had begun
+//! it. All are there then, as they are in MPI_Init, and none waits for long. Until then all calls go to the real MPI.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The file that keeps what was measured from one job to the next (`FOLDBACK_PROFILE`): read by rank 0, and written by it
-//! at the end.
+//! The file that keeps what was measured from one job to the next (`FOLDBACK_PROFILE`): read by rank 0, and written by
+//! it at the end.
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
@@ -25,7 +25,8 @@ impl Process {
     /// Writes down what this job has measured, beside what the file knows of others.
     pub(super) fn write_profile(&self, measured: Profile) {
         let Some(path) = self.profile_file().filter(|_| !measured.is_empty()) else { return };
-        // Other jobs may have written to it meanwhile. A file that is no profile stays as it is, as was told at the beginning.
+        // Other jobs may have written to it meanwhile. A file that is no profile stays as it is, as was told at the
+        // beginning.
         let Ok(mut profile) = read(path) else { return };
         profile.renew(measured);
         if let Err(error) = replace(path, &profile.text()) {

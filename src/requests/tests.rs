@@ -1,5 +1,5 @@
-//! Requests of one rank, on a stand-in for the MPI. Their operations are sums in groups of two hosts in one process. The
-//! test is the other host, and brings its part when it pleases.
+//! Requests of one rank, on a stand-in for the MPI. Their operations are sums in groups of two hosts in one process.
+//! The test is the other host, and brings its part when it pleases.
 #![allow(unsafe_code)]
 
 use std::time::Instant;

@@ -7,8 +7,8 @@ use std::slice;
 
 use crate::gate::{Ends, Share};
 
-/// The numbers that a rank brings to a sum, and the place for the sums that it gets: alike on all ranks but for the memory
-/// and the share. A complex element is two numbers.
+/// The numbers that a rank brings to a sum, and the place for the sums that it gets: alike on all ranks but for the
+/// memory and the share. A complex element is two numbers.
 #[derive(Clone)]
 pub struct Addends {
     brings: *const u8,
@@ -69,15 +69,15 @@ impl Addends {
     /// Some of the numbers that this rank brings.
     ///
     /// # Safety
-    /// *Buffers* of the [program](crate::mpi). Nobody writes there as long as the slice is used: in place, sums of numbers lie
-    /// before all numbers that are still to be read.
+    /// *Buffers* of the [program](crate::mpi). Nobody writes there as long as the slice is used: in place, sums of
+    /// numbers lie before all numbers that are still to be read.
     pub unsafe fn brought(&self, numbers: &Range<usize>) -> &[u8] {
         // SAFETY: elements of the program's, contiguous as predefined types are.
         unsafe { slice::from_raw_parts(self.at(numbers), numbers.len() * self.width) }
     }
 
-    /// The place of the sums of some numbers that this rank gets, room of the program's; and the first one's place among the
-    /// numbers. `None`: the rank gets none of them.
+    /// The place of the sums of some numbers that this rank gets, room of the program's; and the first one's place
+    /// among the numbers. `None`: the rank gets none of them.
     pub fn place_of(&self, numbers: &Range<usize>) -> Option<(*mut [u8], usize)> {
         let own = &self.share.elements;
         let (start, end) = (own.start.max(numbers.start), own.end.min(numbers.end));

@@ -28,8 +28,8 @@ pub struct Exact {
 }
 
 impl Exact {
-    /// The script, of numbers of a format, that takes so many in a step. `image` places parts of so many bytes. `None`: a
-    /// step is nothing.
+    /// The script, of numbers of a format, that takes so many in a step. `image` places parts of so many bytes. `None`:
+    /// a step is nothing.
     pub fn new(
         addends: Addends,
         real: Real,
@@ -105,7 +105,8 @@ mod tests {
 
     const COUNT: usize = 1000;
 
-    /// Sums as a group of three ranks does, each rank's `share` of the result. Returns the results, and the bytes of jobs.
+    /// Sums as a group of three ranks does, each rank's `share` of the result. Returns the results, and the bytes of
+    /// jobs.
     fn sum(
         image: impl Fn(usize) -> Arc<Image>,
         share: impl Fn(usize) -> Share,

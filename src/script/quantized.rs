@@ -1,5 +1,5 @@
-//! Sums of floating point that are made of integers (`FOLDBACK_QUANTIZE`). The first step folds the greatest exponent of
-//! each block. The next ones sum integers of that scale, part by part, as the program's own integers are summed.
+//! Sums of floating point that are made of integers (`FOLDBACK_QUANTIZE`). The first step folds the greatest exponent
+//! of each block. The next ones sum integers of that scale, part by part, as the program's own integers are summed.
 #![allow(unsafe_code)]
 
 use std::mem;
@@ -46,7 +46,8 @@ pub struct Numbers {
 /// The script of a quantized sum.
 pub struct Quantized {
     numbers: Numbers,
-    /// The sum of numbers with an infinity or a NaN, which integers cannot have. `None`: the call goes another way then.
+    /// The sum of numbers with an infinity or a NaN, which integers cannot have. `None`: the call goes another way
+    /// then.
     otherwise: Option<Box<dyn Script>>,
     lender: Lender,
     /// The lender's memory, from the first step on.
@@ -64,7 +65,8 @@ enum Stage {
     Part(Range<usize>),
     /// A job of the other script, which sums numbers that are not finite. The memory for integers is not needed.
     NotFinite,
-    /// A sum of as many bytes as all integers have, which finds that ranks bring unlike numbers. It is made in this memory.
+    /// A sum of as many bytes as all integers have, which finds that ranks bring unlike numbers. It is made in this
+    /// memory.
     Unlike { _memory: Vec<u8> },
 }
 
@@ -204,8 +206,8 @@ impl Quantized {
         let (data, length) = (integers.as_mut_ptr(), integers.len());
         let job = self.sum(data, length);
         self.stage = Stage::Part(part);
-        // Also of what one rank alone gets: by shards each host receives as much as it sends, and by a fold to the root that
-        // has everyone's.
+        // Also of what one rank alone gets: by shards each host receives as much as it sends, and by a fold to the root
+        // that has everyone's.
         Step::Job(job, Ways::Compared { width: self.numbers.width })
     }
 
@@ -347,8 +349,8 @@ mod tests {
         Quantized::new(numbers, otherwise, lender)
     }
 
-    /// Runs the scripts of all ranks, step by step, as a group without a network does. Returns the bytes of each job, and
-    /// whether the call goes another way.
+    /// Runs the scripts of all ranks, step by step, as a group without a network does. Returns the bytes of each job,
+    /// and whether the call goes another way.
     fn run(scripts: &mut [Quantized]) -> (Vec<usize>, bool) {
         let mut lengths = Vec::new();
         loop {

@@ -17,8 +17,8 @@ use crate::config::Network;
 /// programs on the interface answers in less; to attach them takes it 20 to 60 ms.
 const SOON: Duration = Duration::from_millis(3);
 
-/// For so long this host's addresses are taken to stay as they are. The kernel tells nobody while an agent attaches programs
-/// (the lock of its interfaces), and then the ranks look again and again.
+/// For so long this host's addresses are taken to stay as they are. The kernel tells nobody while an agent attaches
+/// programs (the lock of its interfaces), and then the ranks look again and again.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// Finds an agent once, and keeps it.

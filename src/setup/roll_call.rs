@@ -97,8 +97,8 @@ fn hash(answer: &impl Serialize) -> u64 {
     text.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Makes sure that every rank of `comm` has foldback; ends the job if some do not answer within `patience`. Returns what each rank
-/// says besides.
+/// Makes sure that every rank of `comm` has foldback; ends the job if some do not answer within `patience`. Returns
+/// what each rank says besides.
 ///
 /// # Errors
 /// Why nothing may be folded: what MPI says, or, the same on all ranks, in what they differ.

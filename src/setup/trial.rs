@@ -156,8 +156,8 @@ fn listen(mpi: &Mpi, wire: &mut GroupWire) -> bool {
 /// Folds by which set-up measures the round trip.
 const ROUND_TRIPS: usize = 3;
 
-/// Sends HELLOs until everyone's have come, if there are programs, then folds once at every aggregator, and measures the
-/// round trip.
+/// Sends HELLOs until everyone's have come, if there are programs, then folds once at every aggregator, and measures
+/// the round trip.
 fn try_out(
     mpi: &Mpi,
     (wire, member): &mut (GroupWire, Member),

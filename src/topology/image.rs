@@ -35,7 +35,8 @@ impl Image {
         Self { parts, members, bytes: at.next_multiple_of(8), message }
     }
 
-    /// The image of as many bytes of each rank, without gaps, as MPI_Allgather places them. No group brings it together.
+    /// The image of as many bytes of each rank, without gaps, as MPI_Allgather places them. No group brings it
+    /// together.
     pub fn side_by_side(ranks: usize, bytes: usize) -> Self {
         let parts: Vec<_> = (0..ranks).map(|rank| rank * bytes..(rank + 1) * bytes).collect();
         let all = ranks * bytes;

@@ -107,7 +107,8 @@ impl Drop for Locked<'_> {
 }
 
 impl Head {
-    /// Takes the cell's lock, which keeps the programs out. They hold it for microseconds, and never wait with it taken.
+    /// Takes the cell's lock, which keeps the programs out. They hold it for microseconds, and never wait with it
+    /// taken.
     fn lock(&self) -> Locked<'_> {
         let lock = &self.lock;
         while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -150,8 +151,8 @@ impl<M: Memory> Cells<M> {
 
     #[inline]
     fn head(&self, seq: u64) -> &Head {
-        // SAFETY: the cell is in the memory for as long as that lives (contract of `Memory`). Its first fields lie as in
-        // the view, which has atomics only.
+        // SAFETY: the cell is in the memory for as long as that lives (contract of `Memory`). Its first fields lie as
+        // in the view, which has atomics only.
         unsafe { &*self.cell(seq).cast() }
     }
 
@@ -223,8 +224,8 @@ impl<M: Memory> Cells<M> {
         unsafe { (fb_kind::from((*cell).kind), (*cell).message) }
     }
 
-    /// Of a ready broadcast or piece, and of this from `source`: its frame, as far as the seal of its payload takes that, and
-    /// its payload. `None`: it is another kind of chunk.
+    /// Of a ready broadcast or piece, and of this from `source`: its frame, as far as the seal of its payload takes
+    /// that, and its payload. `None`: it is another kind of chunk.
     pub fn deposit(&self, seq: u64, source: Option<u8>) -> Option<(fb_frame, &[u8])> {
         debug_assert!(self.is_ready(seq));
         let cell = self.cell(seq);
@@ -289,8 +290,8 @@ impl<M: Memory> Cells<M> {
 
     /// The payload of a frame of this host that has been posted.
     pub fn posted(&self, frame: &fb_frame) -> &[u8] {
-        // SAFETY: a posted cell, of as many bytes, is written again only when all members have released the chunk, as in
-        // `result`.
+        // SAFETY: a posted cell, of as many bytes, is written again only when all members have released the chunk, as
+        // in `result`.
         unsafe { self.data(frame.seq, frame.length.into()) }
     }
 
@@ -303,7 +304,8 @@ impl<M: Memory> Cells<M> {
         let arrived = if is_complete { frame.detail } else { 0 };
         head.arrived.store(arrived, Ordering::Relaxed);
         head.consumed.store(frame.consumed, Ordering::Relaxed);
-        // SAFETY: a cell of the memory, which has room for the payload. Its lock is taken, which keeps the programs out.
+        // SAFETY: a cell of the memory, which has room for the payload. Its lock is taken, which keeps the programs
+        // out.
         unsafe {
             (*cell).kind = kind;
             (*cell).op = frame.op;

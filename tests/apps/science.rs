@@ -14,7 +14,8 @@ const HOSTS: u32 = 4;
 fn both(script: &str) -> (Outcome, Outcome) {
     let job = || {
         let job = Job::new(Mpi::Open, HOSTS).timeout(900);
-        // As by default, but for what is measured, which depends on the machine, and with groups from the first call on.
+        // As by default, but for what is measured, which depends on the machine, and with groups from the first call
+        // on.
         job.env("FOLDBACK_MAX_BYTES", "")
     };
     let run = |job: Job| job.run_path(Path::new("/bin/sh"), &["-c", script]);

@@ -258,7 +258,8 @@ impl Host {
         });
     }
 
-    /// Puts a piece into its cell, as the sender of a parcel does, with a seal of its payload and the bytes of the parcel.
+    /// Puts a piece into its cell, as the sender of a parcel does, with a seal of its payload and the bytes of the
+    /// parcel.
     pub fn post_piece(&self, chunk: Chunk, payload: &[u8], seal: u64, message: u64) {
         self.post(chunk, payload);
         self.change_cell(chunk.seq, |cell| {

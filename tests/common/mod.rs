@@ -39,9 +39,9 @@ pub fn unique_path(what: &str) -> PathBuf {
     std::env::temp_dir().join(format!("{PREFIX}{}-{number}-{what}", std::process::id()))
 }
 
-/// Copies a file to where it may be executed. Another process writes it, because nobody can execute a file that somebody
-/// has open for writing (ETXTBSY). Another thread may start a child meanwhile. Until the child executes its own program,
-/// it has all open files of this process.
+/// Copies a file to where it may be executed. Another process writes it, because nobody can execute a file that
+/// somebody has open for writing (ETXTBSY). Another thread may start a child meanwhile. Until the child executes its
+/// own program, it has all open files of this process.
 #[allow(dead_code, reason = "not every test has programs of its own")]
 pub fn install(from: &Path, to: &Path) {
     let mut install = command("install");

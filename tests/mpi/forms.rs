@@ -211,8 +211,8 @@ fn a_program_may_be_linked_with_foldback_instead() {
     assert_eq!(asked, "disable --now foldback-agent.service\n");
 }
 
-/// Runs `surroundings` under a profiling library that comes before foldback, and wraps what is `defined`. One line names
-/// what it `takes`.
+/// Runs `surroundings` under a profiling library that comes before foldback, and wraps what is `defined`. One line
+/// names what it `takes`.
 fn under_a_tool(defined: &str, takes: &str) -> Outcome {
     let tool = Scratch::new("tool.so");
     let built = Command::new("mpicc.openmpi")
@@ -231,7 +231,8 @@ fn under_a_tool(defined: &str, takes: &str) -> Outcome {
     outcome
 }
 
-/// Its waits never come to foldback, so nothing that is waited for is folded; once, folded requests were never complete.
+/// Its waits never come to foldback, so nothing that is waited for is folded; once, folded requests were never
+/// complete.
 #[test]
 fn a_tool_may_take_the_waits() {
     let _turn = turn();

@@ -315,8 +315,8 @@ impl Job {
     }
 }
 
-/// Appends the seconds that a job took, its test and its command to the file that FOLDBACK_TEST_TIMES names. `sort -n` shows
-/// where the time of a run goes.
+/// Appends the seconds that a job took, its test and its command to the file that FOLDBACK_TEST_TIMES names. `sort -n`
+/// shows where the time of a run goes.
 fn note_time(command: &Command, begin: Instant) {
     let Some(path) = std::env::var_os("FOLDBACK_TEST_TIMES") else { return };
     let test = thread::current();

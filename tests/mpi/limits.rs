@@ -52,8 +52,8 @@ fn locked_memory_and_shared_memory_are_not_needed() {
     }
 }
 
-/// Rank 0 may open no file any more, in mid-run: what is there goes on, also when the agents are gone, and new communicators are
-/// left to MPI.
+/// Rank 0 may open no file any more, in mid-run: what is there goes on, also when the agents are gone, and new
+/// communicators are left to MPI.
 #[test]
 fn descriptors_may_run_out_in_mid_run() {
     let _turn = turn();

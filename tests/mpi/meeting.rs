@@ -39,8 +39,8 @@ fn few(arguments: &str) -> (Outcome, Vec<Counted>) {
 #[test]
 fn foldback_sends_nothing_before_ranks_have_made_a_call_together() {
     let _turn = turn();
-    // Ranks, and the launcher's own processes on their hosts. After a collective of one process alone, Open MPI 4 takes 10 ms
-    // for the job's first message.
+    // Ranks, and the launcher's own processes on their hosts. After a collective of one process alone, Open MPI 4 takes
+    // 10 ms for the job's first message.
     let (outcome, counts) = few("--maximum");
     assert!(counts.len() >= 2, "{}", outcome.stderr);
     assert!(counts.iter().all(|one| one.together + one.alone == 0), "{counts:?}");

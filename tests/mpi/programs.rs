@@ -368,7 +368,8 @@ fn either_launcher_gets_the_library_to_the_ranks() {
     }
 }
 
-/// `foldback run` of two ranks that stay, on this host. Returns what it says up to a line with these words, and ends it.
+/// `foldback run` of two ranks that stay, on this host. Returns what it says up to a line with these words, and ends
+/// it.
 fn said_of_long_job(launcher: &str, program: &[&str], words: &str) -> String {
     let mut command = command(FOLDBACK);
     command.args(["run", "--", launcher, "-n", "2"]).args(program);

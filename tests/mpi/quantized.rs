@@ -64,7 +64,8 @@ fn long_sums_are_made_in_parts() {
     assert!(off(&job(Mpi::Open, 3, carry).run("quantized", &long), 3) > 0);
 }
 
-/// Integers of more than 64 KiB are MPI's to sum, until it is known what is faster; with the same bits on all ranks as ever.
+/// Integers of more than 64 KiB are MPI's to sum, until it is known what is faster; with the same bits on all ranks as
+/// ever.
 #[test]
 fn integers_may_be_summed_by_mpi() {
     let _turn = turn();
@@ -88,8 +89,8 @@ fn integers_may_be_summed_by_mpi() {
     }
 }
 
-/// Non-blocking and persistent calls give the same bits as calls that block. Other calls on the communicator do not overtake
-/// them.
+/// Non-blocking and persistent calls give the same bits as calls that block. Other calls on the communicator do not
+/// overtake them.
 #[test]
 fn calls_that_do_not_block_are_quantized_too() {
     let _turn = turn();
@@ -149,7 +150,8 @@ fn sums_that_are_exact_else_are_quantized_in_all_forms() {
     assert!(["Blocking", "Nonblocking", "Persistent"].map(quantized).iter().all(|n| *n > 0));
 }
 
-/// Of messages that are not of one length, one may be MPI's to sum and the other not: ranks must not wait for each other.
+/// Of messages that are not of one length, one may be MPI's to sum and the other not: ranks must not wait for each
+/// other.
 #[test]
 fn lengths_that_differ_are_told_before_ways_are_chosen() {
     let _turn = turn();

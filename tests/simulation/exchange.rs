@@ -1,6 +1,7 @@
 //! Exchanges: every member's parcels to others, of any sizes, also none.
 //!
-//! Checked: as in the other runs. Besides, a member that has left its call need do nothing more for its parcels to arrive.
+//! Checked: as in the other runs. Besides, a member that has left its call need do nothing more for its parcels to
+//! arrive.
 
 use foldback::bindings as b;
 use foldback::wire::Algorithm::{Direct, Ring, Shards, Star};

@@ -218,8 +218,8 @@ fn a_lost_frame_is_repaired_without_those_who_are_away() {
     }
 }
 
-/// All members but the last have a parcel of two rows for it, expect nothing, and have left their calls. Returns the number
-/// of alternatives of each choice.
+/// All members but the last have a parcel of two rows for it, expect nothing, and have left their calls. Returns the
+/// number of alternatives of each choice.
 fn only_the_last_gets_parcels(members: u8, hub: Hub, deviations: &[Deviation]) -> Vec<usize> {
     let choices = Rc::new(RefCell::new(Choices::new(deviations)));
     let network = Network::under(Box::new(choices.clone()), CELLS, members, false, true);
