@@ -44,8 +44,8 @@ impl<C: OfPairs> Descriptor for C {
     fn admit(
         candidate: &mut Candidate<'_, impl Facts, impl Fn() -> bool>,
     ) -> Result<Admitted, Left> {
-        let (side, other) = C::sides(candidate.call);
-        candidate.admit_pairs(side, other)
+        let has_root = <C as OfPairs>::ARRAYS == Arrays::RanksAtRoot;
+        candidate.admit_pairs(C::sides(candidate.call), has_root)
     }
 
     fn judge(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {

@@ -358,6 +358,75 @@ fn pairs_of_ranks_have_their_data_in_all_forms_that_do_not_persist() {
     assert_eq!(root, [folded(18), (Some("argument".into()), false, 9), left(Reason::NotYet, 1)]);
 }
 
+/// Elements of a part, of which a chunk has no two.
+const LONG: usize = 300;
+
+/// Alltoall of parts of [`LONG`] elements: by one that blocks, in place, and by one that does not block.
+#[test]
+fn a_long_alltoall_goes_as_parcels_in_all_forms() {
+    let counted = alike(&folds(), |rank| {
+        let of = |from: usize| move |at: usize| (from * 1000 + at) as i32;
+        let own: Vec<_> = (0..2 * LONG).map(of(rank.rank)).collect();
+        let mine = rank.rank * LONG..(rank.rank + 1) * LONG;
+        let want: Vec<_> = (0..2).flat_map(|from| mine.clone().map(of(from))).collect();
+        let call = |send: &[i32], recv: &mut [i32]| {
+            let call = rank.call("Alltoall", send, recv, rank.world);
+            let [send, recv] = [call.send, call.recv].map(|side| Side {
+                count: LONG as i64,
+                datatype: i32::handle(rank),
+                ..side
+            });
+            Call { send, recv, op: 0, ..call }
+        };
+        let mut all = vec![-1; 2 * LONG];
+        assert_eq!(rank.blocks(&call(&own, &mut all)).ok(), Some(SUCCESS));
+        assert_eq!(all, want);
+        all.copy_from_slice(&own);
+        let in_place = std::ptr::without_provenance(rank.process.mpi.abi.in_place);
+        let there = call(&own, &mut all);
+        let in_place = Call { send: Side::new(in_place, 0, 0), ..there };
+        assert_eq!(rank.blocks(&in_place).ok(), Some(SUCCESS));
+        assert_eq!(all, want);
+        all.fill(-1);
+        // It needs no communicator for messages, unlike one of pairs of any size.
+        let request = begin(rank, &call(&own, &mut all));
+        wait(rank, request.expect("a call of its group"));
+        assert_eq!(all, want);
+        rank.counted()
+    });
+    assert_eq!(counted, [folded(3)]);
+}
+
+/// The ways of a Gather of more than a chunk are the MPI and parcels.
+#[test]
+fn a_long_gather_goes_as_parcels_where_its_ways_are_compared() {
+    let [at_root, elsewhere] = ranks(&Config::default(), |rank| {
+        let (mut by_parcels, rounds) = (0, 100);
+        for round in 0..rounds {
+            let of = |from: usize| move |at: usize| round + (from * 1000 + at) as i32;
+            let own: Vec<_> = (0..LONG).map(of(rank.rank)).collect();
+            let want: Vec<_> = (0..2).flat_map(|from| (0..LONG).map(of(from))).collect();
+            let mut all = vec![-1; 2 * LONG];
+            let call = rank.call("Gather", &own, &mut all, rank.world);
+            let count = LONG as i64;
+            let send = Side { count, datatype: i32::handle(rank), ..call.send };
+            let recv = Side { count, ..call.recv };
+            match rank.blocks(&Call { send, recv, op: 0, root: 1, ..call }) {
+                Ok(code) => {
+                    assert_eq!(code, SUCCESS);
+                    by_parcels += 1;
+                    let untouched = vec![-1; 2 * LONG];
+                    assert_eq!(all, if rank.rank == 1 { want } else { untouched }, "{round}");
+                }
+                Err(after) => after.into_iter().for_each(|after| after.finish(SUCCESS)),
+            }
+        }
+        by_parcels
+    });
+    assert_eq!(at_root, elsewhere);
+    assert!(at_root >= TRIAL, "{at_root}");
+}
+
 /// Both ranks are told, by the error handler and by what the call returns.
 #[test]
 fn lengths_that_differ_are_an_error_on_both_ranks() {

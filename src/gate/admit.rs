@@ -93,19 +93,23 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
     }
 
     /// Data of each pair of ranks, whose amount no rank knows. `side` and `other` are the sides of the call; the second
-    /// matters where the first is in place.
+    /// matters where the first is in place. `has_root`: one rank is at one end of all pairs.
     ///
     /// # Errors
     /// The limit is nothing.
-    pub fn admit_pairs(&mut self, side: &Side, other: &Side) -> Result<Admitted, Left> {
+    pub fn admit_pairs(
+        &mut self,
+        (side, other): (&Side, &Side),
+        has_root: bool,
+    ) -> Result<Admitted, Left> {
         let is_there = side.data as usize != self.mpi.in_place();
         let side = if is_there { side } else { other };
         if side.types.is_none() {
             self.seen.datatype = datatype_number(self.mpi.datatype(side.datatype));
         }
-        // Longer pairs go by messages within the same call, so nothing is gained by trying a larger limit. It would take
-        // more of the sequence from all calls.
-        match self.max_bytes(false) {
+        // A larger limit takes more of the sequence from all calls. Those with a root are so short that this costs more
+        // than it brings.
+        match self.max_bytes(self.measured && !has_root) {
             0 => Err(Reason::TooLarge.into()),
             max_bytes => Ok(self.admit_bytes(0, max_bytes)),
         }

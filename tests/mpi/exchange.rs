@@ -65,6 +65,17 @@ fn several_blocks_of_a_neighbour_come_in_the_order_of_the_mpi() {
     }
 }
 
+/// An Alltoall of long rows, also of MPI_BOTTOM on both sides and in place.
+#[test]
+fn long_rows_go_as_parcels() {
+    let _turn = turn();
+    let job = Job::new(Mpi::Open, 3).env("FOLDBACK_ROUTE", "fold");
+    let arguments = ["--batches", "80", "--seed", "3", "--form", "blocking", "--real-above", "-1"];
+    let outcome = job.run("collectives", &arguments);
+    outcome.assert_prints("collectives: 80 batches ok");
+    assert!(outcome.calls("Alltoall", "fold") > 0, "{:#}", outcome.stats);
+}
+
 /// Parcels are lost, come twice, late and damaged.
 #[test]
 fn blocks_of_pairs_come_through_faults() {
