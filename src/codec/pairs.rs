@@ -26,7 +26,7 @@ pub struct Exchange {
     /// Elements that a parcel does not come straight to, and the place of their bytes.
     deliveries: Vec<(*const u8, Elements)>,
     messages: Messages,
-    /// What the MPI returned first, where something went wrong.
+    /// The MPI's first return value that says that something went wrong.
     trouble: c_int,
     /// Datatypes of our own, see [`Exchange::keep_types`].
     type_copies: Vec<Handle>,
@@ -75,7 +75,7 @@ fn by_rank(edges: &[Edge]) -> Vec<Edge> {
 }
 
 /// Lays an exchange out: pairs of up to `most` bytes are short. Each rank has a host of its own, so that members have the
-/// numbers of their ranks. What this rank sends itself is copied at once.
+/// numbers of their ranks. Data of this rank for itself are copied at once.
 ///
 /// # Safety
 /// *Buffers* of the [program](crate::mpi), until the exchange is over.

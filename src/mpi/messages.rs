@@ -35,7 +35,7 @@ impl Drop for PrivateComm {
 #[derive(Default)]
 pub struct Messages {
     requests: Vec<u64>,
-    /// What the MPI said first, if it refused one or one failed.
+    /// The first answer of the MPI that says that it refused one, or that one failed.
     trouble: c_int,
 }
 

@@ -326,9 +326,9 @@ fn planned(rank: usize, call: &Call, bytes: usize) -> (Vec<Seen>, Vec<Seen>, Opt
     let config = Config::default();
     let mut message = Message::default();
     let admitted = admit(&mpi, &config, || false, Form::Blocking, call, &mut message);
-    let admitted = admitted.ok().expect("a right call");
+    let Ok(admitted) = admitted else { panic!("a right call") };
     // SAFETY: a call without arrays.
-    let ends = unsafe { judge(&mpi, call, None, (rank, RANKS)) }.ok().expect("right");
+    let ends = unsafe { judge(&mpi, call, None, (rank, RANKS)) }.expect("right arguments");
     let case = Case { call, admitted: &admitted, ends: &ends };
     let layout = Layout::new(["a", "b", "c"]);
     let mut place = Place::new(layout, rank, 1408, true).expect("a place").with_parcels(8);
