@@ -201,6 +201,26 @@ static void duplicates(void)
 	use_and_free(second, "a duplicate with info", 20);
 }
 
+/* Collectives that block, while a duplicate is made without blocking. Of others, Open MPI confuses
+ * the messages with those of the duplicate's making. */
+static void duplicates_under_way(void)
+{
+	MPI_Comm comms[MANY], copies[MANY];
+	MPI_Request request;
+
+	for (int i = 0; i < MANY; i++) {
+		MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
+		MPI_Comm_idup(comms[i], &copies[i], &request);
+		for (int kind = 0; kind < PENDING_KINDS; kind++)
+			pending_block(kind, i % world_size, i, comms[i]);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+	}
+	for (int i = 0; i < MANY; i++) {
+		use_and_free(copies[i], "a duplicate made meanwhile", 1);
+		use_and_free(comms[i], "a duplicate that was duplicated", 1);
+	}
+}
+
 /* Two halves that have nothing to do with each other, one ten times as busy. */
 static void different_paces(void)
 {
@@ -352,6 +372,7 @@ static const struct {
     {"grids", grids},
     {"graphs", graphs},
     {"duplicates", duplicates},
+    {"duplicates under way", duplicates_under_way},
     {"every kind", every_kind},
     {"other makings", other_makings},
     {"different paces", different_paces},

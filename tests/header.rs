@@ -130,6 +130,8 @@ const OTHERS: &[&str] = &[
     "startall",
     "comm_set_info",
     "comm_dup_with_info",
+    "comm_idup",
+    "comm_idup_with_info",
 ];
 
 /// Whether a symbol is foldback's own, or a function of C or Fortran that it takes on.

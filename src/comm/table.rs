@@ -1,6 +1,6 @@
 //! All communicators of a process, by their handle.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::c_int;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +39,8 @@ pub struct Communicators {
     all_are_here: AtomicBool,
     /// Facts that they have in common, if these hold for all communicators.
     alike: OnceLock<Alike>,
+    /// Communicators of which the MPI may be making duplicates, see [`Communicators::hold`].
+    held: RwLock<BTreeSet<Handle>>,
 }
 
 /// By handle, with a hash that costs next to nothing: it is computed at every call.
@@ -125,8 +127,21 @@ impl Communicators {
         quantization.memory.forget();
     }
 
+    /// The program has the MPI duplicate `comm` without blocking. Open MPI does it by non-blocking collectives on
+    /// `comm`, which begin whenever it gets to them. The collectives of a set-up would cross them, in another order on
+    /// each rank. So `comm` gets no group from here on, on all ranks alike. Nobody can know when the last rank is done.
+    pub fn hold(&self, comm: Handle) {
+        self.held.write().unwrap_or_else(PoisonError::into_inner).insert(comm);
+    }
+
+    /// Whether neither a group nor a communicator may be made on `comm`.
+    pub fn is_held(&self, comm: Handle) -> bool {
+        self.held.read().unwrap_or_else(PoisonError::into_inner).contains(&comm)
+    }
+
     /// One is being freed.
     pub fn forget(&self, comm: Handle) {
+        self.held.write().unwrap_or_else(PoisonError::into_inner).remove(&comm);
         let Some(communicator) = self.write().remove(&comm) else { return };
         let kept = communicator.family.as_ref().is_some_and(|f| f.give_back(communicator.slot()));
         match kept {
@@ -193,6 +208,9 @@ impl Communicators {
         transport: TransportChoice,
         haste: Haste,
     ) -> Result<Box<Folding>, Lack> {
+        if self.is_held(comm) {
+            return Err(Lack::Yet);
+        }
         self.retired.reap(false);
         let mpi = context.mpi;
         match self.fold_on(context, comm, transport, haste) {

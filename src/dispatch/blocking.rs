@@ -68,6 +68,9 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::CallOutcom
             return Ok((code.ok_or(reason)?, stats::CallOutcome::Folded));
         }
     };
+    if matches!(fit, Fit::Pairs(_)) && folding.private.is_none() {
+        judged.unless_held()?;
+    }
     let (mut route, mut algorithm) = (None, None);
     if admitted.measured {
         let bytes = call.collective.bytes_in_all(admitted.bytes, communicator.size);
@@ -115,17 +118,20 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::CallOutcom
     Ok((code, stats::CallOutcome::Folded))
 }
 
-/// The group, with a communicator for messages beside it. Collective. Nothing of the group is held meanwhile: other ranks
-/// may wait for steps of calls that do not block, which the helper thread takes.
+/// The group, with a communicator for messages beside it unless its own is held. Collective. Nothing of the group is
+/// held meanwhile: other ranks may wait for steps of calls that do not block, which the helper thread takes.
 #[cold]
 fn with_private<'a>(judged: &'a Judged<'_>) -> Result<Held<'a>, Reason> {
     let Judged { process, call, communicator, .. } = judged;
     let mpi = &process.mpi;
-    let private = mpi.private_of(mpi.abi.handle(call.comm), communicator.rank);
+    let is_wanted = judged.unless_held().is_ok();
+    let private = is_wanted.then(|| mpi.private_of(mpi.abi.handle(call.comm), communicator.rank));
     let mut held = communicator.folding();
     let folding = held.as_mut().ok_or(Reason::NoGroup)?;
     folding.wants_private = false;
-    folding.private = Some(private.ok_or(Reason::NoGroup)?);
+    if let Some(private) = private {
+        folding.private = Some(private.ok_or(Reason::NoGroup)?);
+    }
     Ok(held)
 }
 

@@ -249,6 +249,15 @@ impl Judged<'_> {
         if is_too_large { Err(Reason::TooLarge) } else { Ok(()) }
     }
 
+    /// Refuses to make a communicator of the ranks of one that is [held](crate::comm::Communicators::hold), now.
+    #[cold]
+    #[inline(never)]
+    fn unless_held(&self) -> Result<(), Reason> {
+        let process = self.process;
+        let is_held = process.communicators.is_held(process.mpi.abi.handle(self.call.comm));
+        if is_held { Err(Reason::NotYet) } else { Ok(()) }
+    }
+
     /// Refuses a communicator that is revoked (ULFM), for good. Those who wait on it already are not
     /// told: nor are they by Open MPI, but in jobs that may lose ranks, which foldback leaves alone. Starts
     /// of persistent collectives do not ask: the program may have freed the communicator.

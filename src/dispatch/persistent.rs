@@ -33,6 +33,7 @@ pub(super) unsafe fn initialise(
     };
     let work = work.and_then(|work| {
         if work.is_exchange() {
+            judged.unless_held()?;
             ensure_private(mpi, (comm, judged.communicator.rank), &own)?;
         }
         Ok(work)

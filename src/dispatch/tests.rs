@@ -358,6 +358,31 @@ fn pairs_of_ranks_have_their_data_in_all_forms_that_do_not_persist() {
     assert_eq!(root, [folded(18), (Some("argument".into()), false, 9), left(Reason::NotYet, 1)]);
 }
 
+/// A communicator of which the MPI makes a duplicate: it gets no group, and its group no communicator for messages.
+#[test]
+fn a_communicator_that_is_held_gets_nothing_new() {
+    let counted = alike(&folds(), |rank| {
+        rank.process.communicators.hold(BARE);
+        rank.process.communicators.hold(rank.world);
+        assert_eq!(rank.sum(&[1], BARE), None);
+        let own = [rank.rank as i32; 2];
+        let (ones, places) = ([1; 2], [0, 1]);
+        let (counts, displs) = (ones.as_ptr().cast(), places.as_ptr().cast());
+        let counts = Counts { counts, displs, wide: false, wide_displs: false };
+        let mut all = [-1; 2];
+        let call = rank.call("Alltoallv", &own, &mut all, rank.world);
+        let [send, recv] =
+            [call.send, call.recv].map(|side| Side::each(side.data, counts, i32::handle(rank)));
+        let call = Call { send, recv, op: 0, ..call };
+        assert!(matches!(rank.blocks(&call), Err(None)));
+        assert!(begin(rank, &call).is_none());
+        assert_eq!(rank.sum(&[1], rank.world), Some(vec![2]), "its group serves other calls");
+        assert_eq!(all, [-1; 2]);
+        rank.counted()
+    });
+    assert_eq!(counted, [folded(1), left(Reason::NotYet, 3)]);
+}
+
 /// Elements of a part, of which a chunk has no two.
 const LONG: usize = 300;
 

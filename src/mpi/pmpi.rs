@@ -101,6 +101,7 @@ pmpi! {
         c"PMPI_Group_translate_ranks"(Handle, c_int, *const c_int, Handle, *mut c_int);
     group_free = c"PMPI_Group_free"(Out);
     comm_dup = c"PMPI_Comm_dup"(Handle, Out);
+    comm_idup = c"PMPI_Comm_idup"(Handle, Out, Out);
     comm_split = c"PMPI_Comm_split"(Handle, c_int, c_int, Out);
     comm_free = c"PMPI_Comm_free"(Out);
     comm_set_info = c"PMPI_Comm_set_info"(Handle, Handle);

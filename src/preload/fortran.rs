@@ -8,6 +8,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
+use super::duplicates::hold;
 use super::hints::{MPI_Comm_dup_with_info, MPI_Comm_set_info};
 use super::lifecycle::after_init;
 use super::symbol;
@@ -425,6 +426,24 @@ bindings!(comm_dup_with_info, (
     }
     store(ierror, code);
     true
+});
+
+bindings!(comm_idup, (
+    comm: Integer, _new: IntegerOut, _request: IntegerOut, _ierror: IntegerOut
+), |binding, comm: Integer, _: IntegerOut, _: IntegerOut, _: IntegerOut| {
+    if let Some((_, fortran)) = Fortran::of(binding) {
+        hold(fortran.comm(*comm));
+    }
+    false
+});
+
+bindings!(comm_idup_with_info, (
+    comm: Integer, _info: Integer, _new: IntegerOut, _request: IntegerOut, _ierror: IntegerOut
+), |binding, comm: Integer, _: Integer, _: IntegerOut, _: IntegerOut, _: IntegerOut| {
+    if let Some((_, fortran)) = Fortran::of(binding) {
+        hold(fortran.comm(*comm));
+    }
+    false
 });
 
 bindings!(init, (_ierror: IntegerOut), |_, _: IntegerOut| false, after_init);

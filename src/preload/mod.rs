@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 mod collectives;
+mod duplicates;
 mod fortran;
 mod get_status;
 mod hints;

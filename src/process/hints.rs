@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::Process;
 use crate::comm::{Communicator, QuantizeChoice};
 use crate::config::Quantize;
+use crate::mpi::abi::Family;
 use crate::mpi::pmpi::Handle;
 
 /// The key of the hint; its value is what `FOLDBACK_QUANTIZE` has.
@@ -63,6 +64,13 @@ impl Process {
             return;
         }
         self.tell(comm, self.agree(comm, &communicator, &Wish::of_hint(text.as_deref())));
+    }
+
+    /// The program is about to have the MPI duplicate `comm` without blocking.
+    pub fn hold(&self, comm: Handle) {
+        if self.mpi.abi.family == Family::OpenMpi {
+            self.communicators.hold(self.mpi.abi.handle(comm));
+        }
     }
 
     /// Has sums on `comm` quantized as `how` says, or as the environment does. Collective. Returns whether all ranks

@@ -74,7 +74,7 @@ impl Process {
         communicator: &Arc<Communicator>,
         patience: Option<Duration>,
     ) {
-        if !communicator.meets() {
+        if self.communicators.is_held(comm) || !communicator.meets() {
             return;
         }
         let asked = communicator.quantization().asked.take();
