@@ -1,4 +1,4 @@
-//! The choice of a way, by measurement, for each communicator, blocking collective and class of sizes. Either the
+//! The choice of a way, by measurement, for each communicator, kind of blocking calls and class of sizes. Either the
 //! kernel or user space folds, by one of several algorithms, or the real MPI does it all.
 //!
 //! The ways are tried on the program's own calls, a few of each in turns, and timed on every rank. A fold of the group
@@ -14,9 +14,8 @@ use std::fmt::{Display, Formatter};
 use serde::{Deserialize, Serialize};
 
 use super::class::SizeClass;
+use super::kind::{Kind, Trials};
 use super::way::{ORDER, WAYS, Way};
-use crate::call::{COLLECTIVES, Collective};
-use crate::collectives::Trials;
 use crate::wire::Algorithm;
 
 /// The properties of a group that matter here, alike on all its ranks.
@@ -45,7 +44,8 @@ const SCATTER_BYTES: usize = 4 << 10;
 /// The choices of one communicator.
 pub struct Router {
     setting: Setting,
-    /// By collective and size, see [`ClassId`].
+    kinds: &'static [Kind],
+    /// By kind and size, see [`ClassId`].
     classes: Vec<Option<Box<SizeClass>>>,
 }
 
@@ -61,13 +61,13 @@ fn size_class(bytes: usize) -> usize {
 pub struct ClassId(usize);
 
 impl ClassId {
-    /// The class of a collective of so many bytes.
-    pub fn new(collective: Collective, bytes: usize) -> Self {
-        Self(collective as usize * SIZES + if bytes == 0 { 0 } else { size_class(bytes) })
+    /// The class of calls of the kind with this number, of so many bytes.
+    pub fn new(kind: usize, bytes: usize) -> Self {
+        Self(kind * SIZES + if bytes == 0 { 0 } else { size_class(bytes) })
     }
 
-    fn collective(self) -> Collective {
-        COLLECTIVES[self.0 / SIZES]
+    fn kind(self) -> usize {
+        self.0 / SIZES
     }
 
     /// Bytes of its longest message.
@@ -77,25 +77,28 @@ impl ClassId {
 }
 
 impl Router {
-    /// Nothing has been measured.
-    pub fn new(setting: Setting) -> Self {
-        let classes = (0..COLLECTIVES.len() * SIZES).map(|_| None).collect();
-        Self { setting, classes }
+    /// Nothing has been measured. A kind's number is its place in `kinds`.
+    pub fn new(setting: Setting, kinds: &'static [Kind]) -> Self {
+        let classes = (0..kinds.len() * SIZES).map(|_| None).collect();
+        Self { setting, kinds, classes }
     }
 
     /// The class, whose way is `usual` as long as nothing is known.
     pub fn class(&mut self, id: ClassId, usual: Way) -> &mut SizeClass {
-        let setting = self.setting;
-        self.classes[id.0].get_or_insert_with(|| {
-            Box::new(SizeClass::new(ways(id, &setting), usual, setting.ranks))
+        let Self { setting, kinds, classes } = self;
+        classes[id.0].get_or_insert_with(|| {
+            let ways = ways(&kinds[id.kind()], id.most_bytes(), setting);
+            Box::new(SizeClass::new(ways, usual, setting.ranks))
         })
     }
 
     /// Takes over what was measured before, for classes of which nothing is known here.
     pub fn learn(&mut self, routes: &[RouteLine]) {
         for route in routes {
-            let id = ClassId::new(route.collective, route.up_to_bytes);
-            let ways = ways(id, &self.setting);
+            let kind = self.kinds.iter().position(|kind| kind.name == route.collective);
+            let Some(kind) = kind else { continue };
+            let id = ClassId::new(kind, route.up_to_bytes);
+            let ways = ways(&self.kinds[kind], id.most_bytes(), &self.setting);
             let chosen = Way::named(&route.way).filter(|way| ways.contains(way));
             let (None, Some(chosen)) = (&self.classes[id.0], chosen) else { continue };
             let cost = |way: Way| route.nanoseconds.get(way.name()).copied();
@@ -125,12 +128,10 @@ impl Router {
     fn line(&self, id: ClassId) -> Option<RouteLine> {
         let class = self.classes[id.0].as_ref()?;
         let cost = |way: &Way| Some((way.name().to_owned(), class.cost(*way)?));
-        let collective = id.collective();
-        // The sizes of pairs are in no class: no rank knows them all.
-        let has_sizes = !collective.is_empty() && !collective.is_of_pairs();
+        let kind = &self.kinds[id.kind()];
         Some(RouteLine {
-            collective,
-            up_to_bytes: if has_sizes { id.most_bytes() } else { 0 },
+            collective: kind.name.to_owned(),
+            up_to_bytes: if kind.has_sizes { id.most_bytes() } else { 0 },
             way: class.chosen().name().to_owned(),
             nanoseconds: ORDER.iter().filter_map(cost).collect(),
             calls: class.calls(),
@@ -140,12 +141,11 @@ impl Router {
     }
 }
 
-/// The ways that may pay for a class.
-fn ways(id: ClassId, setting: &Setting) -> Vec<Way> {
-    let trials = id.collective().trials();
+/// The ways that may pay for messages of up to so many bytes.
+fn ways(kind: &Kind, most_bytes: usize, setting: &Setting) -> Vec<Way> {
     let folds = match setting.algorithm {
-        Some(only) if trials != Some(Trials::Pairs) => vec![only],
-        _ => trials.map_or(vec![], |of| folds(of, id.most_bytes(), setting)),
+        Some(only) if kind.trials != Some(Trials::Pairs) => vec![only],
+        _ => kind.trials.map_or(vec![], |of| folds(of, most_bytes, setting)),
     };
     folds.into_iter().map(Way::Fold).chain([Way::Mpi]).collect()
 }
@@ -184,7 +184,8 @@ fn folds(trials: Trials, bytes: usize, setting: &Setting) -> Vec<Algorithm> {
 /// A choice, in the statistics.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RouteLine {
-    pub collective: Collective,
+    /// Its kind: a collective, by MPI's name without `MPI_`.
+    pub collective: String,
     /// Most bytes of its messages; they have more than half as many. 0: there are none, or no rank knows all sizes.
     pub up_to_bytes: usize,
     /// Name of the way that was chosen.
@@ -213,10 +214,10 @@ impl RouteLine {
 impl Display for RouteLine {
     fn fmt(&self, text: &mut Formatter<'_>) -> std::fmt::Result {
         let Self { collective, up_to_bytes, way, calls, .. } = self;
-        let (name, measured) = (collective.name(), self.measured());
+        let measured = self.measured();
         write!(
             text,
-            "{name} of up to {up_to_bytes} bytes by {way} from call {calls} on: {measured} us"
+            "{collective} of up to {up_to_bytes} bytes by {way} from call {calls} on: {measured} us"
         )
     }
 }
@@ -225,80 +226,82 @@ impl Display for RouteLine {
 mod tests {
     use super::*;
 
+    /// One of each kind of trials, and one without.
+    const KINDS: &[Kind] = &[
+        kind("sized", Some(Trials::FoldToAll), true),
+        kind("without size", Some(Trials::Deposit), false),
+        kind("of pairs", Some(Trials::Pairs), false),
+        kind("never compared", None, true),
+    ];
+
+    const fn kind(name: &'static str, trials: Option<Trials>, has_sizes: bool) -> Kind {
+        Kind { name, trials, has_sizes }
+    }
+
+    /// Of `members` hosts of one rank each.
+    fn setting(members: usize) -> Setting {
+        Setting {
+            members,
+            ranks: members,
+            has_shards: true,
+            has_pairs: true,
+            chunk_bytes: 1408,
+            algorithm: None,
+        }
+    }
+
     #[test]
     fn sizes_fall_into_powers_of_two() {
-        for &collective in COLLECTIVES {
-            let most = |bytes| ClassId::new(collective, bytes).most_bytes();
+        for kind in 0..KINDS.len() {
+            let most = |bytes| ClassId::new(kind, bytes).most_bytes();
             assert_eq!([1, 2, 3, 4096, 4097].map(most), [1, 2, 4, 4096, 8192]);
-            assert_eq!(ClassId::new(collective, 0).collective(), collective);
-            assert_eq!(ClassId::new(collective, 5).collective(), collective);
+            assert_eq!(ClassId::new(kind, 0).kind(), kind);
+            assert_eq!(ClassId::new(kind, 5).kind(), kind);
         }
     }
 
     #[test]
     fn the_real_mpi_is_always_among_the_ways() {
-        let setting = |members| {
-            let (ranks, chunk_bytes) = (members, 1408);
-            Setting {
-                members,
-                ranks,
-                has_shards: true,
-                has_pairs: true,
-                chunk_bytes,
-                algorithm: None,
-            }
-        };
-        for &collective in COLLECTIVES {
-            let of = |setting| ways(ClassId::new(collective, 4096), &setting);
-            assert_eq!(of(setting(4)).last(), Some(&Way::Mpi));
+        for kind in KINDS {
+            assert_eq!(ways(kind, 4096, &setting(4)).last(), Some(&Way::Mpi));
             let ring = Setting { algorithm: Some(Algorithm::Ring), ..setting(4) };
             // Pairs of ranks have one way of their own.
-            let by = if collective.is_of_pairs() { Algorithm::Direct } else { Algorithm::Ring };
-            assert_eq!(of(ring), [Way::Fold(by), Way::Mpi]);
+            let is_of_pairs = kind.trials == Some(Trials::Pairs);
+            let by = if is_of_pairs { Algorithm::Direct } else { Algorithm::Ring };
+            assert_eq!(ways(kind, 4096, &ring), [Way::Fold(by), Way::Mpi]);
         }
     }
 
     /// Also when another job learns the choice.
     #[test]
-    fn pairs_of_ranks_have_one_class_without_a_size() {
-        let (members, ranks, chunk_bytes) = (2, 2, 1408);
-        let setting = Setting {
-            members,
-            ranks,
-            has_shards: true,
-            has_pairs: true,
-            chunk_bytes,
-            algorithm: None,
-        };
-        for &collective in COLLECTIVES {
-            let mut router = Router::new(setting);
-            let id = ClassId::new(collective, 0);
-            let usual = ways(id, &setting)[0];
+    fn a_kind_without_sizes_has_one_class() {
+        for (number, kind) in KINDS.iter().enumerate() {
+            let mut router = Router::new(setting(2), KINDS);
+            let id = ClassId::new(number, 0);
+            let usual = ways(kind, 0, &setting(2))[0];
             router.class(id, usual);
             let lines = router.lines();
             let [line] = &lines[..] else { panic!("{lines:?}") };
-            let is_without = collective.is_empty() || collective.is_of_pairs();
-            assert_eq!(line.up_to_bytes == 0, is_without, "{line:?}");
-            let mut other = Router::new(setting);
+            assert_eq!(line.up_to_bytes != 0, kind.has_sizes, "{line:?}");
+            let mut other = Router::new(setting(2), KINDS);
             other.learn(&lines);
             assert_eq!(other.known(id).map(|class| class.chosen()), Some(usual), "{line:?}");
+            let unknown = RouteLine { collective: "of another release".into(), ..line.clone() };
+            let mut third = Router::new(setting(2), KINDS);
+            third.learn(&[unknown]);
+            assert!(third.lines().is_empty());
         }
     }
 
     #[test]
     fn folds_are_tried_where_they_may_pay() {
         let all = |trials, bytes, members| {
-            let (ranks, chunk_bytes) = (members, 1408);
-            let setting = Setting {
-                members,
-                ranks,
-                has_shards: true,
-                has_pairs: true,
-                chunk_bytes,
-                algorithm: None,
-            };
             let name = |fold| Way::Fold(fold).name();
-            folds(trials, bytes, &setting).into_iter().map(name).collect::<Vec<_>>().join(" ")
+            folds(trials, bytes, &setting(members))
+                .into_iter()
+                .map(name)
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         assert_eq!(all(Trials::FoldToAll, 4, 2), "star direct");
         assert_eq!(all(Trials::FoldToAll, 4, 16), "star");
@@ -319,17 +322,9 @@ mod tests {
 
     #[test]
     fn a_change_of_the_choice_is_told_once() {
-        let (members, ranks, chunk_bytes) = (2, 2, 1408);
-        let setting = Setting {
-            members,
-            ranks,
-            has_shards: false,
-            has_pairs: true,
-            chunk_bytes,
-            algorithm: None,
-        };
-        let (mut router, mut told) = (Router::new(setting), Vec::new());
-        let id = ClassId::new(COLLECTIVES[0], 4);
+        let setting = Setting { has_shards: false, ..setting(2) };
+        let (mut router, mut told) = (Router::new(setting, KINDS), Vec::new());
+        let id = ClassId::new(0, 4);
         for _ in 0..2000 {
             if let Some(sums) = router.known(id).and_then(|class| class.due()) {
                 told.extend(router.take_agreed(id, sums.map(|sum| sum * 2)));
@@ -342,13 +337,7 @@ mod tests {
         }
         let told: Vec<_> = told.iter().map(ToString::to_string).collect();
         assert_eq!(told.len(), 1, "{told:?}");
-        assert!(
-            told[0].starts_with(&format!(
-                "{} of up to 4 bytes by mpi from call ",
-                COLLECTIVES[0].name()
-            )),
-            "{told:?}"
-        );
+        assert!(told[0].starts_with("sized of up to 4 bytes by mpi from call "), "{told:?}");
         assert!(told[0].contains("mpi 2.5"), "{told:?}");
     }
 }

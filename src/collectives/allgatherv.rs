@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::allgather::Allgather;
-use super::descriptor::{Amount, At, Descriptor, Trials};
+use super::descriptor::{Amount, At, Descriptor};
+use crate::choice::Trials;
 use crate::gate::admit::Candidate;
 use crate::gate::judge::Bench;
 use crate::gate::{Admitted, Ends, Facts, Left, Reason, Refused};

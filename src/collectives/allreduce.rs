@@ -1,6 +1,7 @@
 //! MPI_Allreduce: a fold to all, long ones by shards; or a deposit, and each folds all.
 
-use super::descriptor::{Amount, At, Descriptor, Meets, Trials};
+use super::descriptor::{Amount, At, Descriptor, Meets};
+use crate::choice::Trials;
 use crate::engine::Pattern;
 use crate::gate::admit::Candidate;
 use crate::gate::judge::Bench;

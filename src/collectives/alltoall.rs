@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::descriptor::{Amount, At, Descriptor, Meets, Trials};
+use super::descriptor::{Amount, At, Descriptor, Meets};
 use super::pairs;
 use crate::call::Call;
+use crate::choice::Trials;
 use crate::engine::Pattern;
 use crate::gate::admit::Candidate;
 use crate::gate::judge::{Bench, Parts};

@@ -1,6 +1,7 @@
 //! MPI_Barrier: a fold of nothing, to all.
 
-use super::descriptor::{Amount, At, Descriptor, Meets, Trials};
+use super::descriptor::{Amount, At, Descriptor, Meets};
+use crate::choice::Trials;
 use crate::engine::Pattern;
 use crate::gate::admit::Candidate;
 use crate::gate::judge::Bench;

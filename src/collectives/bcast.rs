@@ -1,6 +1,7 @@
 //! MPI_Bcast: fan-out from the root, long ones by shards.
 
-use super::descriptor::{Amount, At, Descriptor, Trials};
+use super::descriptor::{Amount, At, Descriptor};
+use crate::choice::Trials;
 use crate::gate::admit::Candidate;
 use crate::gate::judge::Bench;
 use crate::gate::{Admitted, Ends, Facts, Left, Reason, Refused};

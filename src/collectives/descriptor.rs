@@ -1,5 +1,6 @@
 //! The contract of a collective's file.
 
+use crate::choice::Trials;
 use crate::gate::admit::Candidate;
 use crate::gate::judge::Bench;
 use crate::gate::{Admitted, Ends, Facts, Left, Reason, Refused, Share};
@@ -70,6 +71,13 @@ pub enum Amount {
     Pairs,
 }
 
+impl Amount {
+    /// Whether each rank knows the size of a message.
+    pub const fn is_known_to_all(self) -> bool {
+        !matches!(self, Self::Nothing | Self::Pairs)
+    }
+}
+
 /// The elements of the arrays that a collective has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrays {
@@ -80,32 +88,6 @@ pub enum Arrays {
     /// One for each neighbour: of the sending side, for each that is sent to; of the receiving side, for each that
     /// sends.
     Neighbors,
-}
-
-/// The ways that are compared with the real MPI.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trials {
-    /// A star alone.
-    Star,
-    /// A star, direct frames and shards, as for a fold to all.
-    FoldToAll,
-    /// A star and direct frames, as for a deposit at all ranks.
-    Deposit,
-    /// A star and shards, as for a fan-out.
-    FanOut,
-    /// As for a deposit at all ranks, and, where rows are longer than a chunk, as for pairs.
-    Columns,
-    /// A star, and, for more than a chunk, as for pairs.
-    ToRoot,
-    /// From each to each, as pairs of ranks need it.
-    Pairs,
-}
-
-impl Trials {
-    /// Whether long messages may go by shards.
-    pub fn has_shards(self) -> bool {
-        matches!(self, Self::FoldToAll | Self::FanOut)
-    }
 }
 
 /// The ranks on which an argument means something.

@@ -1,7 +1,8 @@
 //! MPI_Exscan: a deposit; each folds the prefix before its own contribution.
 
-use super::descriptor::{Amount, At, Descriptor, Trials};
+use super::descriptor::{Amount, At, Descriptor};
 use super::scan::Scan;
+use crate::choice::Trials;
 use crate::gate::admit::Candidate;
 use crate::gate::judge::Bench;
 use crate::gate::{Admitted, Alone, Ends, Facts, Left, Reason, Refused, Share};

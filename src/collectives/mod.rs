@@ -30,7 +30,8 @@ mod scan;
 mod scatter;
 mod scatterv;
 
-use crate::call::{Call, Collective, Form, Message, table};
+use crate::call::{COLLECTIVES, Call, Collective, Form, Message, table};
+use crate::choice::{Kind, Trials};
 use crate::config::Config;
 use crate::gate::admit::{Candidate, Terms};
 use crate::gate::judge::Bench;
@@ -39,8 +40,8 @@ use crate::mpi::types::Shape;
 use crate::plan::{Case, Fit, Plan};
 use crate::topology::Place;
 
+pub use descriptor::Meets;
 use descriptor::{Amount, Arrays, At, Descriptor};
-pub use descriptor::{Meets, Trials};
 
 /// Makes `of_collective!` of the table. `$d` is a dollar sign.
 macro_rules! dispatch {
@@ -56,6 +57,18 @@ macro_rules! dispatch {
     };
 }
 table!(dispatch $);
+
+macro_rules! kinds {
+    ($($name:ident: $file:ident, $limit:expr;)*) => {
+        /// Each collective as a kind of calls, by its number.
+        pub static KINDS: [Kind; COLLECTIVES.len()] = [$(Kind {
+            name: stringify!($name),
+            trials: <$file::$name as Descriptor>::TRIALS,
+            has_sizes: <$file::$name as Descriptor>::AMOUNT.is_known_to_all(),
+        },)*];
+    };
+}
+table!(kinds);
 
 /// Looks at a call without its group; `quantizes` says whether sums on its communicator are quantized. `seen` gets what
 /// is known of its message, also if the call is the real MPI's.
@@ -137,11 +150,6 @@ impl Collective {
             Amount::Part => bytes.saturating_mul(ranks),
             Amount::PartOfEach => bytes.saturating_mul(ranks).saturating_mul(ranks),
         }
-    }
-
-    /// Whether it has no data at all.
-    pub(crate) fn is_empty(self) -> bool {
-        of_collective!(self, AMOUNT) == Amount::Nothing
     }
 
     /// Whether each pair of ranks has data of its own.

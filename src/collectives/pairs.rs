@@ -3,8 +3,9 @@
 use std::iter;
 use std::sync::Arc;
 
-use super::descriptor::{Amount, Arrays, At, Descriptor, Trials};
+use super::descriptor::{Amount, Arrays, At, Descriptor};
 use crate::call::{Call, Elements, Side};
+use crate::choice::Trials;
 use crate::engine::{Parcels, Pattern};
 use crate::gate::admit::Candidate;
 use crate::gate::exchange::{Edge, Edges, Wraps};

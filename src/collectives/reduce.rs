@@ -1,6 +1,7 @@
 //! MPI_Reduce: a fold to the root; or a deposit there, and the root folds all.
 
-use super::descriptor::{Amount, At, Descriptor, Trials};
+use super::descriptor::{Amount, At, Descriptor};
+use crate::choice::Trials;
 use crate::engine::Pattern;
 use crate::gate::admit::Candidate;
 use crate::gate::judge::Bench;

@@ -1,6 +1,7 @@
 //! MPI_Reduce_scatter: a fold of the whole to all, and each takes its own; or a deposit, and each folds its own.
 
-use super::descriptor::{Amount, At, Descriptor, Trials};
+use super::descriptor::{Amount, At, Descriptor};
+use crate::choice::Trials;
 use crate::engine::Pattern;
 use crate::gate::admit::Candidate;
 use crate::gate::judge::Bench;

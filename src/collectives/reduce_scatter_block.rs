@@ -1,8 +1,9 @@
 //! MPI_Reduce_scatter_block: a fold of the whole to all, long ones by shards, and each takes its own; or a deposit, and
 //! each folds its own.
 
-use super::descriptor::{Amount, At, Descriptor, Meets, Trials};
+use super::descriptor::{Amount, At, Descriptor, Meets};
 use super::reduce_scatter::{self, Reduce_scatter};
+use crate::choice::Trials;
 use crate::gate::admit::Candidate;
 use crate::gate::judge::Bench;
 use crate::gate::{Admitted, Alone, Ends, Facts, Left, Reason, Refused, Share};

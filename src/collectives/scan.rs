@@ -1,6 +1,7 @@
 //! MPI_Scan: a deposit; each folds its own prefix.
 
-use super::descriptor::{Amount, At, Descriptor, Trials};
+use super::descriptor::{Amount, At, Descriptor};
+use crate::choice::Trials;
 use crate::gate::admit::Candidate;
 use crate::gate::judge::Bench;
 use crate::gate::{Admitted, Alone, Ends, Facts, Left, Reason, Refused, Share};

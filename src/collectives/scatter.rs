@@ -1,7 +1,8 @@
 //! MPI_Scatter: fan-out of the whole; each takes its own.
 
-use super::descriptor::{Amount, At, Descriptor, Trials};
+use super::descriptor::{Amount, At, Descriptor};
 use crate::call::Call;
+use crate::choice::Trials;
 use crate::gate::admit::Candidate;
 use crate::gate::judge::Bench;
 use crate::gate::{Admitted, Ends, Facts, Left, Reason, Refused};

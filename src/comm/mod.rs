@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::choice::Setting;
 use crate::choice::{Ground, Profile, Router};
+use crate::collectives::KINDS;
 use crate::config::{Quantize, Shared};
 use crate::gate::Reason;
 use crate::group::Group;
@@ -65,14 +66,15 @@ impl Folding {
         let place = &group.engine.place;
         let (hosts, ranks) = (place.layout.hosts.len(), place.layout.ranks());
         let ground = Ground { mpi: mpi.into(), hosts, ranks, programs };
-        let router = Router::new(Setting {
+        let setting = Setting {
             members: hosts,
             ranks,
             has_shards: place.has_shards,
             has_pairs: place.parcel_bytes().is_some(),
             chunk_bytes: place.chunk_bytes.into(),
             algorithm: shared.algorithm,
-        });
+        };
+        let router = Router::new(setting, &KINDS);
         let (private, wants_private) = (None, false);
         let (calls, look_every) = (0, LOOK_EVERY);
         Self { group, router, ground, private, wants_private, calls, look_every }

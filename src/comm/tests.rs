@@ -497,7 +497,7 @@ fn calls_by_the_router(seed: u64, every: u32, calls: u32, seldom: Option<u64>) -
                 assert!(!is_lost(&mut folding));
             }
             let collective = COLLECTIVES[plan.below(2) as usize];
-            let id = ClassId::new(collective, 8);
+            let id = ClassId::new(collective as usize, 8);
             let router = &mut folding.router;
             if let Some(sums) = router.known(id).and_then(|class| class.due()) {
                 let what = format!("sums of {collective:?} at {call}");

@@ -238,7 +238,7 @@ fn choose(
 ) -> (ClassId, choice::Step) {
     let Judged { process, config, communicator, .. } = judged;
     let Folding { group, router, .. } = folding;
-    let id = ClassId::new(collective, bytes);
+    let id = ClassId::new(collective as usize, bytes);
     if let Some(mut sums) = router.known(id).and_then(|class| class.due()) {
         fold_words(&process.context(), group, Operator::Sum, &mut sums);
         if let Some(change) = router.take_agreed(id, sums)

@@ -521,7 +521,7 @@ fn a_stopwatch_runs_for_its_own_call_alone() {
     let call = rank.call("Allreduce", &own, &mut sum, rank.world);
     let start = || {
         let communicator = Arc::new(Communicator::new((0, 2), None, None));
-        Stopwatch::start(communicator, ClassId::new(call.collective, 4), None, &call)
+        Stopwatch::start(communicator, ClassId::new(call.collective as usize, 4), None, &call)
     };
     assert!(!deeper(&call), "none has begun");
     let stopwatch = start();

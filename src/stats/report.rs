@@ -103,7 +103,7 @@ impl JobReport {
             ];
             for route in &self.routes {
                 rows.push(vec![
-                    route.collective.name().into(),
+                    route.collective.clone(),
                     format!("up to {}", bytes(route.up_to_bytes as u64)),
                     route.way.clone(),
                     grouped(route.calls),
