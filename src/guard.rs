@@ -19,8 +19,8 @@ pub fn shielded<R>(fallback: R, body: impl FnOnce() -> R) -> R {
     })
 }
 
-/// Runs `body`, which may call the program's own functions: their exceptions pass. If it panics, ends the process, since
-/// going on would mean that ranks disagree.
+/// Runs `body`, which may call the program's own functions: their exceptions pass. If it panics, ends the process,
+/// since going on would mean that ranks disagree.
 #[inline]
 pub fn shielded_or_abort<R>(body: impl FnOnce() -> R) -> R {
     let _errno = KeptErrno(Errno::last_raw());

@@ -74,8 +74,8 @@ fn by_rank(edges: &[Edge]) -> Vec<Edge> {
     sorted
 }
 
-/// Lays an exchange out: pairs of up to `most` bytes are short. Each rank has a host of its own, so that members have the
-/// numbers of their ranks. Data of this rank for itself are copied at once.
+/// Lays an exchange out: pairs of up to `most` bytes are short. Each rank has a host of its own, so that members have
+/// the numbers of their ranks. Data of this rank for itself are copied at once.
 ///
 /// # Safety
 /// *Buffers* of the [program](crate::mpi), until the exchange is over.

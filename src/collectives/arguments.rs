@@ -29,8 +29,8 @@ impl Call {
         (here(send, &self.send), here(recv, &self.recv))
     }
 
-    /// Length of one of its arrays, nothing where that means nothing. `None`: it depends on the family of the MPI, which is
-    /// unknown.
+    /// Length of one of its arrays, nothing where that means nothing. `None`: it depends on the family of the MPI,
+    /// which is unknown.
     pub fn parts(&self, mpi: &Pmpi, family: Option<Family>, array: *const c_void) -> Option<usize> {
         match self.collective.arrays() {
             _ if family.is_some_and(|family| self.ignores(family, array)) => Some(0),
@@ -42,8 +42,8 @@ impl Call {
         }
     }
 
-    /// Ranks of the communicator. On an intercommunicator data that is moved goes between the groups, and there are parts
-    /// for the ranks of the other one.
+    /// Ranks of the communicator. On an intercommunicator data that is moved goes between the groups, and there are
+    /// parts for the ranks of the other one.
     fn ranks_with_parts(&self, mpi: &Pmpi) -> usize {
         let others = !self.collective.is_reduction() && self.is_between(mpi);
         let ask = if others { mpi.comm_remote_size } else { mpi.comm_size };

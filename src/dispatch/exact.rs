@@ -1,6 +1,5 @@
-//! Exact sums (`FOLDBACK_SUM=exact`). Sums that are too long to be brought together at once go by a script. If a sum that
-//! blocks is left to the MPI, the MPI only brings everyone's numbers together, and each rank sums them. So a program has
-//! exact sums also before there is a group, and without one.
+//! Exact sums (`FOLDBACK_SUM=exact`) that are left to the MPI. If one blocks, the MPI only brings everyone's numbers
+//! together, and each rank sums them. So a program has exact sums also before there is a group, and without one.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -8,7 +7,6 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Judged;
 use crate::call::{Call, Form};
 use crate::codec::SUCCESS;
 use crate::collectives::judge;
@@ -18,30 +16,12 @@ use crate::gate::Reason;
 use crate::gate::eligibility::{FoldedBy, classify};
 use crate::leaf::arithmetic::{Operator, Real};
 use crate::mpi::types::{Op, Shape};
-use crate::plan::MOST_IMAGE;
 use crate::process::Process;
 use crate::script::{Addends, Exact};
-use crate::topology::{Image, Place};
+use crate::topology::Image;
 
 /// Most bytes that a rank holds of everyone's numbers, of a sum that is left to the MPI.
 const HELD: usize = 1 << 20;
-
-impl Judged<'_> {
-    /// The script of an exact sum. `None`: the call is no exact sum, or is beyond a limit that the program has set, or the
-    /// group is slow with long messages. The answer is the same on all ranks.
-    pub(super) fn exact(&self, place: &mut Place) -> Option<Exact> {
-        let Self { admitted, ends, .. } = self;
-        let FoldedBy::Exact { real, always: true } = admitted.fold?.by else { return None };
-        let bytes = ends.brings?.bytes();
-        let is_allowed = bytes.saturating_mul(ends.ranks) <= admitted.max_bytes;
-        if !is_allowed || place.max_bytes < MOST_IMAGE {
-            return None;
-        }
-        // An image pads the part of each host.
-        let step = MOST_IMAGE / 8 * 7 / (real.bytes() * ends.ranks);
-        Exact::new(self.addends(real)?, real, step, |bytes| place.even_image(bytes))
-    }
-}
 
 /// Whether the program asks for exact sums, on all ranks.
 #[inline]
@@ -60,8 +40,8 @@ fn reals_summed(process: &Process, call: &Call) -> Option<(Real, Shape)> {
     }
 }
 
-/// Sums exactly what is left to the MPI for this reason, to its end, if the call blocks. Returns what MPI does. `None`: the
-/// MPI makes the call, and whoever asks for exact sums is warned.
+/// Sums exactly what is left to the MPI for this reason, to its end, if the call blocks. Returns what MPI does. `None`:
+/// the MPI makes the call, and whoever asks for exact sums is warned.
 ///
 /// # Safety
 /// *Arguments* and *buffers* of the [program](crate::mpi), of a call that is left to the MPI on all ranks.

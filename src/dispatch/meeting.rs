@@ -27,8 +27,8 @@ impl Meeting {
     }
 }
 
-/// The meeting at the end of a call that blocks, if there is to be one, where not all ranks have met: on all ranks alike,
-/// whatever their settings.
+/// The meeting at the end of a call that blocks, if there is to be one, where not all ranks have met: on all ranks
+/// alike, whatever their settings.
 #[cold]
 pub(super) fn expected(process: &'static Process, call: &Call) -> Option<Box<After>> {
     if !process.is_running() || !is_of_all_by_all(&process.mpi, call) {

@@ -6,31 +6,28 @@ mod exact;
 mod meeting;
 mod nonblocking;
 mod persistent;
-mod stopwatch;
+mod scripted;
 #[cfg(test)]
 mod tests;
+mod ways;
+mod work;
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use crate::call::{Call, Form, Message};
 use crate::codec::SUCCESS;
-use crate::collectives::{admit, fit, judge};
+use crate::collectives::{admit, judge};
 use crate::comm::Communicator;
-use crate::config::{Config, Quantize, Sum};
+use crate::config::Config;
 use crate::gate::{Admitted, Ends, Left, Reason};
-use crate::group::Group;
-use crate::leaf::arithmetic::Real;
-use crate::plan::Case;
+use crate::mpi::pmpi::Handle;
 use crate::process::Process;
-use crate::requests::work::{Unquantized, Work};
-use crate::script::{Addends, ByShards, Numbers, Request};
 use crate::stats;
-use crate::topology::Place;
 
 use meeting::Meeting;
 pub use persistent::{free_persistent, start_persistent};
-use stopwatch::Stopwatch;
+use ways::{Stopwatch, is_running};
 
 /// The work that is left when the real MPI has done a call.
 pub enum After {
@@ -101,16 +98,6 @@ pub unsafe fn collective(
     }
 }
 
-/// How sums on a call's communicator are quantized.
-fn quantize(process: &Process, call: &Call) -> Option<Quantize> {
-    let usual = process.config.as_ref().ok()?.shared.quantize;
-    process.communicators.quantize(process.mpi.abi.handle(call.comm), usual)
-}
-
-fn quantizes(process: &Process, call: &Call) -> bool {
-    quantize(process, call).is_some()
-}
-
 /// A call that is the real MPI's.
 enum NotFolded {
     /// To MPI, for a reason that all ranks share.
@@ -134,6 +121,7 @@ struct Judged<'a> {
     call: &'a Call,
     admitted: &'a Admitted,
     ends: &'a Ends,
+    comm: Handle,
     communicator: Arc<Communicator>,
 }
 
@@ -151,13 +139,10 @@ unsafe fn attempt(
         return Err(Reason::Off.into());
     }
     let config = process.config.as_ref().map_err(|_| Reason::Off)?;
-    let admitted = admit(&process.mpi, config, || quantizes(process, call), form, call, seen);
-    let admitted = admitted.as_ref().map_err(|left| *left)?;
-    // The real MPI may go from one of its exported functions to another: from Fortran to C, say.
-    if admitted.measured && stopwatch::is_running(call) {
-        return Err(NotFolded::Nested);
-    }
     let comm = process.mpi.abi.handle(call.comm);
+    let quantizes = || process.quantize(comm).is_some();
+    let admitted = admit(&process.mpi, config, quantizes, form, call, seen);
+    let admitted = admitted.as_ref().map_err(|left| *left)?;
     let communicator = process.communicator(comm).ok_or(Reason::NoGroup)?;
     communicator.unless_declined()?;
     let place = (communicator.rank, communicator.size);
@@ -178,94 +163,20 @@ unsafe fn attempt(
         if form != Form::Blocking && !alike.completes {
             return Err(Reason::Waits.into());
         }
-        let judged = Judged { process, config, call, admitted, ends, communicator };
+        // The real MPI may go from one of its exported functions to another: from Fortran to C, say.
+        if admitted.measured && is_running(call) {
+            return Err(NotFolded::Nested);
+        }
+        // Those who wait on it already are not told: nor are they by Open MPI, but in jobs that may lose ranks, which
+        // foldback leaves alone. Starts of persistent collectives do not ask: it may have been freed.
+        if process.mpi.is_revoked(call.comm) {
+            return Err(communicator.decline(Reason::Revoked).into());
+        }
+        let judged = Judged { process, config, call, admitted, ends, comm, communicator };
         match form {
             Form::Blocking => blocking::run(judged),
             Form::Nonblocking => Ok((SUCCESS, nonblocking::start(judged, request)?)),
             Form::Persistent => Ok((SUCCESS, persistent::initialise(judged, *seen, request)?)),
         }
-    }
-}
-
-impl Judged<'_> {
-    #[inline]
-    fn case(&self) -> Case<'_> {
-        Case { call: self.call, admitted: self.admitted, ends: self.ends }
-    }
-
-    /// The numbers of a sum that is to be quantized within the group. `None`: the sum is exact, or is not folded. The answer is
-    /// the same on all ranks.
-    fn numbers(&self, group: &Group) -> Option<Numbers> {
-        let Self { process, config, call, admitted, ends, .. } = self;
-        Numbers::of(&Request {
-            ends,
-            share: call.collective.share(ends),
-            element: admitted.quantized?,
-            quantize: quantize(process, call)?,
-            max_bytes_asked: config.shared.max_bytes_asked(call.collective),
-            max_bytes: group.engine.place.max_bytes,
-        })
-    }
-
-    /// The work for a call that does not block, in its group.
-    ///
-    /// # Errors
-    /// The call is the real MPI's, on all ranks alike.
-    fn work(&self, group: &mut Group) -> Result<Work, Reason> {
-        if let Some(numbers) = self.numbers(group)
-            && let Some(sum) = self.unquantized(&mut group.engine.place)
-        {
-            return Ok(Work::Quantized(numbers, sum));
-        }
-        self.unless_too_large()?;
-        let place = &mut group.engine.place;
-        match fit(self.case(), place) {
-            Ok(fit) => Ok(Work::Planned(fit)),
-            Err(reason) => self.exact(place).map(Work::Exact).ok_or(reason),
-        }
-    }
-
-    /// The sum of numbers that are asked to be quantized, where some are not finite, within the group.
-    fn unquantized(&self, place: &mut Place) -> Option<Unquantized> {
-        if let Some(exact) = self.exact(place) {
-            return Some(Unquantized::Exact(exact));
-        }
-        let real = self.admitted.quantized?.real().filter(|_| place.has_shards)?;
-        let is_exact = self.config.shared.sum == Sum::Exact;
-        let addends = self.addends(real).filter(|_| !is_exact)?;
-        Some(Unquantized::ByShards(ByShards::new(addends, real)))
-    }
-
-    /// The numbers of a sum, of a format.
-    fn addends(&self, real: Real) -> Option<Addends> {
-        let Self { call, ends, .. } = self;
-        Addends::of(ends, &call.collective.share(ends), real.bytes())
-    }
-
-    /// Refuses a call that was admitted to be quantized alone, and is not.
-    fn unless_too_large(&self) -> Result<(), Reason> {
-        let is_too_large =
-            self.admitted.quantized.is_some() && self.admitted.bytes > self.admitted.max_bytes;
-        if is_too_large { Err(Reason::TooLarge) } else { Ok(()) }
-    }
-
-    /// Refuses to make a communicator of the ranks of one that is [held](crate::comm::Communicators::hold), now.
-    #[cold]
-    #[inline(never)]
-    fn unless_held(&self) -> Result<(), Reason> {
-        let process = self.process;
-        let is_held = process.communicators.is_held(process.mpi.abi.handle(self.call.comm));
-        if is_held { Err(Reason::NotYet) } else { Ok(()) }
-    }
-
-    /// Refuses a communicator that is revoked (ULFM), for good. Those who wait on it already are not
-    /// told: nor are they by Open MPI, but in jobs that may lose ranks, which foldback leaves alone. Starts
-    /// of persistent collectives do not ask: the program may have freed the communicator.
-    #[inline]
-    fn unless_revoked(&self) -> Result<(), Reason> {
-        if !self.process.mpi.is_revoked(self.call.comm) {
-            return Ok(());
-        }
-        Err(self.communicator.decline(Reason::Revoked))
     }
 }

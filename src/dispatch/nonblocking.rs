@@ -29,15 +29,14 @@ pub(super) unsafe fn start(
     judged: Judged<'_>,
     request: *mut c_void,
 ) -> Result<CallOutcome, Reason> {
-    let Judged { process, config, communicator, .. } = &judged;
-    judged.unless_revoked()?;
+    let Judged { process, config, comm, communicator, .. } = &judged;
     let mut guard = communicator.folding_now()?;
     let Folding { group, private, wants_private, .. } =
         &mut **guard.as_mut().ok_or(Reason::NotYet)?;
     let work = judged.work(group)?;
     if work.is_exchange() && private.is_none() {
-        // On all ranks alike. The next call that blocks makes one.
-        *wants_private = true;
+        // On all ranks alike. The next call that blocks makes one, if it may.
+        *wants_private = !process.communicators.is_held(*comm);
         return Err(Reason::NotYet);
     }
     let outcome = work.outcome();

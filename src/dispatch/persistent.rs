@@ -9,12 +9,12 @@ use crate::call::{Form, Message};
 use crate::codec::SUCCESS;
 use crate::comm::{GroupSlot, Held};
 use crate::gate::Reason;
-use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::process::Process;
 use crate::stats::CallOutcome;
 
-/// `MPI_..._init`: makes the request; `seen` is what the statistics are to tell of each start. Returns the outcome of starts for the statistics.
+/// `MPI_..._init`: makes the request; `seen` is what the statistics are to tell of each start. Returns the outcome of
+/// starts for the statistics.
 ///
 /// # Safety
 /// *Arguments* of the [program](crate::mpi), and *buffers* at every start.
@@ -23,9 +23,8 @@ pub(super) unsafe fn initialise(
     seen: Message,
     request: *mut c_void,
 ) -> Result<CallOutcome, Reason> {
-    let Judged { process, call, .. } = judged;
+    let Judged { process, call, comm, .. } = judged;
     let (mpi, communicators) = (&process.mpi, &process.communicators);
-    let comm = mpi.abi.handle(call.comm);
     let own = communicators.take_spare(&process.context(), comm, &judged.communicator)?;
     let work = match own.folding().as_mut() {
         Some(folding) => judged.work(&mut folding.group),
@@ -33,8 +32,7 @@ pub(super) unsafe fn initialise(
     };
     let work = work.and_then(|work| {
         if work.is_exchange() {
-            judged.unless_held()?;
-            ensure_private(mpi, (comm, judged.communicator.rank), &own)?;
+            ensure_private(process, (comm, judged.communicator.rank), &own)?;
         }
         Ok(work)
     });
@@ -59,8 +57,11 @@ pub(super) unsafe fn initialise(
 }
 
 /// Has a group that is nobody's yet have a communicator for messages beside it. Collective.
+///
+/// # Errors
+/// `comm` is [held](crate::comm::Communicators::hold), or the MPI makes none.
 fn ensure_private(
-    mpi: &Mpi,
+    process: &Process,
     (comm, rank): (Handle, usize),
     group: &GroupSlot,
 ) -> Result<(), Reason> {
@@ -68,7 +69,10 @@ fn ensure_private(
     if has_one(&mut group.folding()) {
         return Ok(());
     }
-    let private = mpi.private_of(comm, rank).ok_or(Reason::NoGroup)?;
+    if process.communicators.is_held(comm) {
+        return Err(Reason::NotYet);
+    }
+    let private = process.mpi.private_of(comm, rank).ok_or(Reason::NoGroup)?;
     group.folding().as_mut().ok_or(Reason::NoGroup)?.private = Some(private);
     Ok(())
 }

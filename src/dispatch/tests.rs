@@ -8,7 +8,6 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use super::stopwatch::is_running;
 use super::*;
 use crate::call::{Counts, Side};
 use crate::choice::ClassId;

@@ -61,8 +61,8 @@ impl<M: Memory, F: Transport> Engine<M, F> {
         Self { place, wire, leaf, operations, turns, started, ended, mismatches, out_of_step }
     }
 
-    /// Starts a collective at once: sends what can be sent now. [`Engine::poll`] does the rest. `over` is set when it has
-    /// ended on this rank. No script is under way ([`Engine::has_scripts`]), or the collective is a script's step.
+    /// Starts a collective at once: sends what can be sent now. [`Engine::poll`] does the rest. `over` is set when it
+    /// has ended on this rank. No script is under way ([`Engine::has_scripts`]), or the collective is a script's step.
     ///
     /// # Safety
     /// What [`Job`] says of its pointers.
@@ -160,8 +160,8 @@ impl<M: Memory, F: Transport> Engine<M, F> {
         }
     }
 
-    /// How a job goes whose ways are not compared. `only` is the algorithm of jobs that kernels can fold, if there is but one
-    /// to be used.
+    /// How a job goes whose ways are not compared. `only` is the algorithm of jobs that kernels can fold, if there is
+    /// but one to be used.
     pub fn algorithm(&self, job: &Job, only: Option<Algorithm>) -> Algorithm {
         let usual = self.usual_algorithm(job);
         if job.is_for_user_space() { usual } else { only.unwrap_or(usual) }

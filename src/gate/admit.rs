@@ -229,8 +229,8 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
         let accepted = || if mpi.accepts((handle, shape), call.op) { Ok(()) } else { Err(Refused) };
         let by = classify(datatype, op, deposited, self.shared.sum)
             .map_err(|reason| left_or_refused(accepted(), reason))?;
-        // By the MPI only in the program's own calls that block: no other thread may call it, and the program may free its
-        // ops and types before other calls end.
+        // By the MPI only in the program's own calls that block: no other thread may call it, and the program may free
+        // its ops and types before other calls end.
         if by == FoldedBy::Mpi && self.form != Form::Blocking {
             return Err(left_or_refused(
                 accepted(),
@@ -260,8 +260,8 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
     }
 }
 
-/// Whether a sum may be quantized. A call that does not block stays in its group, also with numbers that are not finite. No
-/// process of foldback sums numbers of 16 bits.
+/// Whether a sum may be quantized. A call that does not block stays in its group, also with numbers that are not
+/// finite. No process of foldback sums numbers of 16 bits.
 fn may_be_quantized(form: Form, by: FoldedBy) -> bool {
     form == Form::Blocking || !matches!(by, FoldedBy::Quantized(_))
 }

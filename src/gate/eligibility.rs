@@ -65,8 +65,8 @@ pub struct Pair {
     pub max: bool,
 }
 
-/// Classifies a fold of `op` on `datatype`: who can do it. An op that is not known may be one of the program's own, for which
-/// any type will do. `deposited`: contributions are brought together in any case (Scan). `sum`: the kind of
+/// Classifies a fold of `op` on `datatype`: who can do it. An op that is not known may be one of the program's own, for
+/// which any type will do. `deposited`: contributions are brought together in any case (Scan). `sum`: the kind of
 /// floating-point sums.
 ///
 /// # Errors

@@ -36,8 +36,8 @@ unsafe impl Send for Edges {}
 // SAFETY: as above.
 unsafe impl Sync for Edges {}
 
-/// Data for a rank, or from one. Several edges between two ranks are matched in order: the first that the one sends is the
-/// first that the other gets.
+/// Data for a rank, or from one. Several edges between two ranks are matched in order: the first that the one sends is
+/// the first that the other gets.
 #[derive(Clone, Copy)]
 pub struct Edge {
     pub rank: usize,

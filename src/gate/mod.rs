@@ -7,8 +7,8 @@
 //!         alike    alone    alike
 //! ```
 //!
-//! `admit` and `fit` say whether the call may be folded, alike on all ranks. Then `judge` says whether its arguments are
-//! right on this rank, where the real MPI may refuse them alone.
+//! `admit` and `fit` say whether the call may be folded, alike on all ranks. Then `judge` says whether its arguments
+//! are right on this rank, where the real MPI may refuse them alone.
 //!
 //! This module knows types, ops, sizes and buffers, and no collective. The file of a [collective](crate::collectives)
 //! picks what applies to it.

@@ -36,8 +36,8 @@ impl<F: Facts> Bench<'_, F> {
         self.refuse_if(send.data == recv.data && self.are_alike())
     }
 
-    /// Refuses a call in which this rank's `part` is where it belongs in the `whole`, and all else is alike too: it should
-    /// have been in place.
+    /// Refuses a call in which this rank's `part` is where it belongs in the `whole`, and all else is alike too: it
+    /// should have been in place.
     ///
     /// # Errors
     /// The real MPI refuses it.
@@ -45,8 +45,8 @@ impl<F: Facts> Bench<'_, F> {
         self.refuse_if(self.are_alike() && self.is_own_part(part, whole))
     }
 
-    /// Refuses a call in which the `part` of this rank is where it belongs in the `whole`, by the arrays of that: it should
-    /// have been in place. MPICH and its like count the whole in sizes of its type, not in extents.
+    /// Refuses a call in which the `part` of this rank is where it belongs in the `whole`, by the arrays of that: it
+    /// should have been in place. MPICH and its like count the whole in sizes of its type, not in extents.
     ///
     /// # Errors
     /// The real MPI refuses it.

@@ -60,8 +60,8 @@ static IRECV_LARGE: Optional<BeginLarge> =
     unsafe { Optional::new(c"PMPI_Irecv_c") };
 
 impl Mpi {
-    /// A communicator of the same ranks that nobody else knows, and that returns errors. Collective. Not a duplicate, for
-    /// which the MPI would call the program's attribute functions.
+    /// A communicator of the same ranks that nobody else knows, and that returns errors. Collective. Not a duplicate,
+    /// for which the MPI would call the program's attribute functions.
     pub fn private_of(&self, comm: Handle, rank: usize) -> Option<PrivateComm> {
         let mut own: u64 = 0;
         // SAFETY: one handle is written, of 4 or 8 bytes.

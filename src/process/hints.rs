@@ -73,6 +73,13 @@ impl Process {
         }
     }
 
+    /// How sums on `comm` are quantized; `None`: they are not.
+    #[inline]
+    pub fn quantize(&self, comm: Handle) -> Option<Quantize> {
+        let usual = self.config.as_ref().ok()?.shared.quantize;
+        self.communicators.quantize(comm, usual)
+    }
+
     /// Has sums on `comm` quantized as `how` says, or as the environment does. Collective. Returns whether all ranks
     /// ask for that.
     pub fn set_quantize(&self, comm: Handle, how: Option<&str>) -> bool {

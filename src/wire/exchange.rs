@@ -1,8 +1,9 @@
 //! Exchanges: each member's parcels to others, of sizes that only the two ends of each know.
 //!
-//! Every member uses up the same numbers of the sequence, whatever the sizes are. Under each number a host has at most one
-//! piece, an outgoing or an incoming one. So the sender keeps a piece in its own cell, as a broadcast is kept, and its
-//! kernel answers for it. The receiver asks for what is missing. An empty parcel goes nowhere, and nobody waits for it.
+//! Every member uses up the same numbers of the sequence, whatever the sizes are. Under each number a host has at most
+//! one piece, an outgoing or an incoming one. So the sender keeps a piece in its own cell, as a broadcast is kept, and
+//! its kernel answers for it. The receiver asks for what is missing. An empty parcel goes nowhere, and nobody waits for
+//! it.
 
 use std::ops::Range;
 
@@ -126,8 +127,8 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
     }
 
     /// Asks for a piece of a parcel. If nothing of the parcel has come, its sender has hardly sent any of it, so its
-    /// first piece alone is asked for. The target is this member: the sender, which may not have got there yet, must not
-    /// ask back.
+    /// first piece alone is asked for. The target is this member: the sender, which may not have got there yet, must
+    /// not ask back.
     #[inline(never)]
     pub(super) fn ask_for_parcel(
         &mut self,

@@ -39,8 +39,8 @@ impl Pairs {
     }
 }
 
-/// Most chunks of a parcel, in groups of so many members. An exchange takes a quarter of the window at most, and a parcel
-/// is a super-frame at most. 0: the window is too small for any.
+/// Most chunks of a parcel, in groups of so many members. An exchange takes a quarter of the window at most, and a
+/// parcel is a super-frame at most. 0: the window is too small for any.
 pub(super) fn most_rows(members: usize, window: u64) -> usize {
     (in_flight(window) as usize / (2 * members)).min(b::FB_MOST_FRAMES as usize)
 }

@@ -1,4 +1,4 @@
-//! Timing calls, folded or left to the real MPI, whose ways are compared.
+//! Calls whose ways are compared: choosing one, and timing it, folded or left to the real MPI.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -6,9 +6,11 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::Judged;
 use crate::call::{Call, Collective};
-use crate::choice::{ClassId, Way};
-use crate::comm::Communicator;
+use crate::choice::{ClassId, Step, Way};
+use crate::comm::{Communicator, Folding, fold_words};
+use crate::leaf::arithmetic::Operator;
 
 thread_local! {
     /// The blocking collective that the real MPI does in our stead.
@@ -39,6 +41,33 @@ pub(super) fn is_running(call: &Call) -> bool {
         PASSING.set(None);
     }
     nested
+}
+
+/// Chooses the way of a collective of so many bytes that fits and whose ways are compared. If it is time to, the ranks
+/// first add up what they have measured.
+pub(super) fn choose(
+    judged: &Judged<'_>,
+    folding: &mut Folding,
+    collective: Collective,
+    bytes: usize,
+) -> (ClassId, Step) {
+    let Judged { process, config, communicator, .. } = judged;
+    let Folding { group, router, .. } = folding;
+    let id = ClassId::new(collective as usize, bytes);
+    if let Some(mut sums) = router.known(id).and_then(|class| class.due()) {
+        fold_words(&process.context(), group, Operator::Sum, &mut sums);
+        if let Some(change) = router.take_agreed(id, sums)
+            && communicator.rank == 0
+        {
+            log::debug!("{change}");
+        }
+    }
+    let usual = if bytes > config.shared.max_bytes[collective as usize] {
+        Way::Mpi
+    } else {
+        Way::Fold(group.engine.usual_fold(bytes))
+    };
+    (id, router.class(id, usual).next())
 }
 
 /// A collective that the real MPI does though it might have been folded.
