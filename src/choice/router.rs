@@ -33,8 +33,8 @@ pub struct Setting {
     pub algorithm: Option<Algorithm>,
 }
 
-/// Limits of trials. Direct folds: hosts, since frames grow with their square, and bytes of a message. Folds in the
-/// kernel: bytes of a message.
+/// Limits of trials, which docs/decisions/14-router-by-measurement.md has figures for. Direct folds: hosts, since frames
+/// grow with their square, and bytes of a message. Folds by a star: bytes of a message.
 const DIRECT_MEMBERS: usize = 8;
 const DIRECT_BYTES: usize = 8 << 10;
 const STAR_BYTES: usize = 64 << 10;

