@@ -12,6 +12,7 @@
 //!
 //! The constants are choices. docs/decisions/14-router-by-measurement.md has the cost of measuring by them.
 
+use super::kind::Pace;
 use super::way::{ORDER, WAYS, Way};
 
 /// Calls before the first trial.
@@ -29,6 +30,9 @@ const HYSTERESIS: u64 = 90;
 /// Calls from one look at the chosen way to the next, the last of which are timed.
 const CHECK: u32 = 256;
 const CHECKED: u32 = 7;
+/// Most calls from a look to the next, if ranks run ahead by the MPI: twice as many each time that nothing has changed.
+/// A look makes ranks wait for each other (docs/decisions/14-router-by-measurement.md has figures).
+const FARTHEST: u32 = 8192;
 /// The chosen way has changed if it takes so many times as long as it did, or the inverse.
 const CHANGED: u64 = 2;
 /// A new measurement of the chosen way is one part of so many of its time, so that one disturbed look changes little.
@@ -59,8 +63,10 @@ enum Phase {
         at: usize,
         call: u32,
     },
+    /// `look`: calls from the last look to the next.
     Settled {
         calls: u32,
+        look: u32,
         until_trial: u32,
     },
 }
@@ -68,6 +74,7 @@ enum Phase {
 pub struct SizeClass {
     ways: Vec<Way>,
     ranks: usize,
+    pace: Pace,
     chosen: Way,
     phase: Phase,
     /// The ways that the trial tries.
@@ -86,11 +93,12 @@ pub struct SizeClass {
 
 impl SizeClass {
     /// With these ways, of which `usual` is taken at first.
-    pub fn new(ways: Vec<Way>, usual: Way, ranks: usize) -> Self {
+    pub(super) fn new(ways: Vec<Way>, usual: Way, ranks: usize, pace: Pace) -> Self {
         let chosen = if ways.contains(&usual) { usual } else { ways[0] };
         Self {
             ways,
             ranks,
+            pace,
             chosen,
             phase: Phase::Warm { calls: 0 },
             tried: Vec::new(),
@@ -107,13 +115,14 @@ impl SizeClass {
 
     /// With what was measured before: which way was the best, and what each took, in nanoseconds. That is looked at
     /// like any choice.
-    pub fn from_costs(
+    pub(super) fn from_costs(
         ways: Vec<Way>,
         (chosen, costs): (Way, [Option<u64>; WAYS]),
         ranks: usize,
+        pace: Pace,
     ) -> Self {
-        let phase = Phase::Settled { calls: 0, until_trial: LEARNT };
-        Self { phase, costs, interval: LEARNT, ..Self::new(ways, chosen, ranks) }
+        let phase = Phase::Settled { calls: 0, look: CHECK, until_trial: LEARNT };
+        Self { phase, costs, interval: LEARNT, ..Self::new(ways, chosen, ranks, pace) }
     }
 
     /// The measurements that the ranks are to add up before the next call, if it is time to.
@@ -141,11 +150,11 @@ impl SizeClass {
                 }
                 step
             }
-            Phase::Settled { calls, until_trial } => {
+            Phase::Settled { calls, look, until_trial } => {
                 *calls += 1;
                 *until_trial = until_trial.saturating_sub(1);
-                let timed = *calls > CHECK - CHECKED;
-                self.due = *calls == CHECK;
+                let timed = *calls > *look - CHECKED;
+                self.due = *calls == *look;
                 Step { way: self.chosen, timed }
             }
         }
@@ -163,7 +172,7 @@ impl SizeClass {
         match self.phase {
             Phase::Warm { .. } => {}
             Phase::Trial { turn, .. } => self.end_turn(turn, sums),
-            Phase::Settled { until_trial, .. } => {
+            Phase::Settled { look, until_trial, .. } => {
                 let now = self.mean(sums[self.chosen.index()], CHECKED);
                 let cost = &mut self.costs[self.chosen.index()];
                 let before = cost.unwrap_or(now);
@@ -174,7 +183,9 @@ impl SizeClass {
                     *cost = Some(now);
                     self.begin_trial(changed);
                 } else {
-                    self.phase = Phase::Settled { calls: 0, until_trial };
+                    let apart = self.pace == Pace::Ahead && self.chosen == Way::Mpi;
+                    let look = if apart { (look * 2).min(FARTHEST) } else { CHECK };
+                    self.phase = Phase::Settled { calls: 0, look, until_trial };
                 }
             }
         }
@@ -236,7 +247,7 @@ impl SizeClass {
         } else {
             self.interval = (self.interval * 2).min(LATEST);
         }
-        self.phase = Phase::Settled { calls: 0, until_trial: self.interval };
+        self.phase = Phase::Settled { calls: 0, look: CHECK, until_trial: self.interval };
     }
 
     /// The way that is taken.
@@ -275,10 +286,16 @@ mod tests {
 
     /// Runs calls whose cost by each way is as given, and counts those by each.
     fn run(class: &mut SizeClass, calls: u32, costs: [u64; ALL]) -> [u32; ALL] {
-        let mut taken = [0; ALL];
+        run_and_look(class, calls, costs).0
+    }
+
+    /// The same; and how often the ranks add up what they have measured.
+    fn run_and_look(class: &mut SizeClass, calls: u32, costs: [u64; ALL]) -> ([u32; ALL], usize) {
+        let (mut taken, mut looks) = ([0; ALL], 0);
         for _ in 0..calls {
             if let Some(sums) = class.due() {
                 class.take_agreed(sums.map(|sum| sum * 2));
+                looks += 1;
             }
             let step = class.next();
             taken[step.way.index()] += 1;
@@ -286,11 +303,15 @@ mod tests {
                 class.record_time(step.way, costs[step.way.index()]);
             }
         }
-        taken
+        (taken, looks)
     }
 
     fn class() -> SizeClass {
-        SizeClass::new(ORDER[..ALL].to_vec(), Way::Fold(Star), 2)
+        class_of(Pace::Together)
+    }
+
+    fn class_of(pace: Pace) -> SizeClass {
+        SizeClass::new(ORDER[..ALL].to_vec(), Way::Fold(Star), 2, pace)
     }
 
     #[test]
@@ -325,10 +346,37 @@ mod tests {
     }
 
     #[test]
+    fn ranks_that_run_ahead_by_the_mpi_are_seldom_made_to_wait() {
+        let looks = |pace, costs| {
+            let mut class = class_of(pace);
+            run(&mut class, 50_000, costs);
+            let (_, looks) = run_and_look(&mut class, 100_000, costs);
+            (class, looks)
+        };
+        let (by_mpi, by_star) = ([300, 300, 900, 100], [100, 300, 900, 250]);
+        let (mut ahead, seldom) = looks(Pace::Ahead, by_mpi);
+        assert!(seldom < 70, "{seldom}");
+        for (pace, costs) in
+            [(Pace::Together, by_mpi), (Pace::Together, by_star), (Pace::Ahead, by_star)]
+        {
+            let (_, often) = looks(pace, costs);
+            assert!(often > 300, "{pace:?}: {often}");
+        }
+        // It is left all the same when it becomes slow.
+        run(&mut ahead, 2 * FARTHEST, by_star);
+        assert_eq!(ahead.chosen(), Way::Fold(Star));
+    }
+
+    #[test]
     fn what_was_measured_before_is_taken_on_trust_and_looked_at() {
         let learnt = || {
             let costs = [Some(100), Some(300), Some(900), Some(250), None];
-            SizeClass::from_costs(ORDER[..ALL].to_vec(), (Way::Fold(Star), costs), 2)
+            SizeClass::from_costs(
+                ORDER[..ALL].to_vec(),
+                (Way::Fold(Star), costs),
+                2,
+                Pace::Together,
+            )
         };
         let mut class = learnt();
         let taken = run(&mut class, LEARNT, [100, 300, 900, 250]);

@@ -33,8 +33,8 @@ pub struct Setting {
     pub algorithm: Option<Algorithm>,
 }
 
-/// Limits of trials, which docs/decisions/14-router-by-measurement.md has figures for. Direct folds: hosts, since frames
-/// grow with their square, and bytes of a message. Folds by a star: bytes of a message.
+/// Limits of trials, which docs/decisions/14-router-by-measurement.md has figures for. Direct folds: hosts, since
+/// frames grow with their square, and bytes of a message. Folds by a star: bytes of a message.
 const DIRECT_MEMBERS: usize = 8;
 const DIRECT_BYTES: usize = 8 << 10;
 const STAR_BYTES: usize = 64 << 10;
@@ -87,8 +87,9 @@ impl Router {
     pub fn class(&mut self, id: ClassId, usual: Way) -> &mut SizeClass {
         let Self { setting, kinds, classes } = self;
         classes[id.0].get_or_insert_with(|| {
-            let ways = ways(&kinds[id.kind()], id.most_bytes(), setting);
-            Box::new(SizeClass::new(ways, usual, setting.ranks))
+            let kind = &kinds[id.kind()];
+            let ways = ways(kind, id.most_bytes(), setting);
+            Box::new(SizeClass::new(ways, usual, setting.ranks, kind.pace()))
         })
     }
 
@@ -98,11 +99,13 @@ impl Router {
             let kind = self.kinds.iter().position(|kind| kind.name == route.collective);
             let Some(kind) = kind else { continue };
             let id = ClassId::new(kind, route.up_to_bytes);
-            let ways = ways(&self.kinds[kind], id.most_bytes(), &self.setting);
+            let kind = &self.kinds[kind];
+            let ways = ways(kind, id.most_bytes(), &self.setting);
             let chosen = Way::named(&route.way).filter(|way| ways.contains(way));
             let (None, Some(chosen)) = (&self.classes[id.0], chosen) else { continue };
             let cost = |way: Way| route.nanoseconds.get(way.name()).copied();
-            let class = SizeClass::from_costs(ways, (chosen, ORDER.map(cost)), self.setting.ranks);
+            let (costs, ranks) = (ORDER.map(cost), self.setting.ranks);
+            let class = SizeClass::from_costs(ways, (chosen, costs), ranks, kind.pace());
             self.classes[id.0] = Some(Box::new(class));
         }
     }
@@ -144,7 +147,7 @@ impl Router {
 /// The ways that may pay for messages of up to so many bytes.
 fn ways(kind: &Kind, most_bytes: usize, setting: &Setting) -> Vec<Way> {
     let folds = match setting.algorithm {
-        Some(only) if kind.trials != Some(Trials::Pairs) => vec![only],
+        Some(only) if !kind.trials.is_some_and(Trials::is_of_pairs) => vec![only],
         _ => kind.trials.map_or(vec![], |of| folds(of, most_bytes, setting)),
     };
     folds.into_iter().map(Way::Fold).chain([Way::Mpi]).collect()
@@ -177,7 +180,9 @@ fn folds(trials: Trials, bytes: usize, setting: &Setting) -> Vec<Algorithm> {
         }
         Trials::ToRoot if bytes / 2 < setting.chunk_bytes => vec![Algorithm::Star],
         Trials::Star | Trials::Deposit | Trials::FanOut => vec![Algorithm::Star],
-        Trials::Pairs | Trials::Columns | Trials::ToRoot => vec![Algorithm::Direct],
+        Trials::Pairs | Trials::PairsOfRoot | Trials::Columns | Trials::ToRoot => {
+            vec![Algorithm::Direct]
+        }
     }
 }
 
@@ -266,7 +271,7 @@ mod tests {
             assert_eq!(ways(kind, 4096, &setting(4)).last(), Some(&Way::Mpi));
             let ring = Setting { algorithm: Some(Algorithm::Ring), ..setting(4) };
             // Pairs of ranks have one way of their own.
-            let is_of_pairs = kind.trials == Some(Trials::Pairs);
+            let is_of_pairs = kind.trials.is_some_and(Trials::is_of_pairs);
             let by = if is_of_pairs { Algorithm::Direct } else { Algorithm::Ring };
             assert_eq!(ways(kind, 4096, &ring), [Way::Fold(by), Way::Mpi]);
         }

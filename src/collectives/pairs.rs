@@ -38,7 +38,10 @@ impl<C: OfPairs> Descriptor for C {
     const HOW: &'static str = "a parcel for each pair; long pairs by messages of MPI";
     const TYPES: &'static str = moving::TYPES;
     const AMOUNT: Amount = Amount::Pairs;
-    const TRIALS: Option<Trials> = Some(Trials::Pairs);
+    const TRIALS: Option<Trials> = Some(match <C as OfPairs>::ARRAYS {
+        Arrays::RanksAtRoot => Trials::PairsOfRoot,
+        Arrays::Ranks | Arrays::Neighbors => Trials::Pairs,
+    });
     const SIGNIFICANT: (At, At) = <C as OfPairs>::SIGNIFICANT;
     const ARRAYS: Arrays = <C as OfPairs>::ARRAYS;
 

@@ -99,6 +99,12 @@ impl Folding {
         self.calls >= self.look_every && self.fold_lost(fold)
     }
 
+    /// The MPI makes the call: nobody needs the programs for it, and ranks may run ahead of each other.
+    #[inline]
+    pub fn is_left_to_mpi(&mut self) {
+        self.calls = self.calls.saturating_sub(1);
+    }
+
     #[cold]
     fn fold_lost(&mut self, fold: impl FnOnce(&mut Group, &mut [u64; 1])) -> bool {
         self.calls = 0;

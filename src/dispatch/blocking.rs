@@ -72,6 +72,7 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::CallOutcom
         let begin = step.timed.then(Instant::now);
         match step.way {
             Way::Mpi => {
+                folding.is_left_to_mpi();
                 let stopwatch = Stopwatch::start(Arc::clone(communicator), id, begin, call);
                 return Err(NotFolded::Timed(Box::new(After::Stop(stopwatch))));
             }
