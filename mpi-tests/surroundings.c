@@ -95,6 +95,36 @@ static void delete_callbacks(void)
 	MPI_Comm_free_keyval(&keyval);
 }
 
+/* A communicator that is used while it is freed leaves nothing behind: on the odd ranks the next
+ * one lies elsewhere. The attribute is older than one that a library sets at the first collective,
+ * so its callback may come later. */
+static void used_when_freed(void)
+{
+	enum { BLOCKS = 512, STEP = 16 };
+	static int nothing;
+	void *blocks[BLOCKS] = {NULL};
+	MPI_Comm comm;
+	int keyval;
+
+	MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_delete, &keyval, NULL);
+	for (int i = 0; i < 10; i++) {
+		MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+		MPI_Comm_set_attr(comm, keyval, &nothing);
+		use(comm, i);
+		MPI_Comm_free(&comm);
+		for (size_t j = 0; j < BLOCKS && world_rank % 2; j++)
+			blocks[j] = malloc(j / 4 * STEP + 1);
+		MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+		use(comm, i);
+		MPI_Comm_free(&comm);
+		for (size_t j = 0; j < BLOCKS; j++) {
+			free(blocks[j]);
+			blocks[j] = NULL;
+		}
+	}
+	MPI_Comm_free_keyval(&keyval);
+}
+
 static int raised;
 
 static void on_error(MPI_Comm *comm, int *error, ...)
@@ -597,6 +627,7 @@ static const struct {
 	void (*run)(void);
 } tests[] = {
     {"delete callbacks", delete_callbacks},
+    {"communicators used when freed", used_when_freed},
     {"error handlers", error_handlers},
     {"fork", forks},
     {"posix_spawn", spawns},

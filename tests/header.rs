@@ -130,6 +130,8 @@ const OTHERS: &[&str] = &[
     "startall",
     "comm_set_info",
     "comm_dup_with_info",
+    "comm_free",
+    "comm_disconnect",
     "comm_idup",
     "comm_idup_with_info",
 ];

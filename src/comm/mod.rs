@@ -3,6 +3,7 @@
 
 mod complete;
 mod family;
+mod freeing;
 mod pool;
 mod retired;
 mod slot;
@@ -28,6 +29,7 @@ use crate::setup::agent::Haste;
 pub use complete::{complete, fold_words, out_of_step};
 use family::Family;
 pub use family::When;
+pub use freeing::freeing;
 use pool::Pool;
 pub use slot::{GroupSlot, Held};
 pub use table::Communicators;

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 use log::Level;
 
 use super::family::Families;
+use super::freeing::is_freed;
 use super::retired::Retired;
 use super::{Alike, Communicator, Folding, GroupSlot, Lack, QuantizeChoice, fold_words};
 use crate::choice::Profile;
@@ -83,6 +84,9 @@ impl Communicators {
 
     #[cold]
     fn meet(&self, mpi: &Mpi, comm: Handle, ended: Ended) -> Option<Arc<Communicator>> {
+        if is_freed(comm) {
+            return None;
+        }
         let size = mpi.size(comm);
         let (declined, ranks) = if mpi.is_intercomm(comm) {
             (Some(Reason::Intercommunicator), None)

@@ -9,6 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
 use super::duplicates::hold;
+use super::freeing::{MPI_Comm_disconnect, MPI_Comm_free};
 use super::hints::{MPI_Comm_dup_with_info, MPI_Comm_set_info};
 use super::lifecycle::after_init;
 use super::symbol;
@@ -427,6 +428,27 @@ bindings!(comm_dup_with_info, (
     store(ierror, code);
     true
 });
+
+/// Functions that free a communicator.
+macro_rules! frees {
+    ($($name:ident: $by:ident;)*) => {$(
+        bindings!($name, (comm: IntegerOut, ierror: IntegerOut),
+        |binding, comm: IntegerOut, ierror: IntegerOut| {
+            let Some((_, fortran)) = Fortran::of(binding) else { return false };
+            // As C has it, in room for any MPI's handle.
+            let mut handle = fortran.comm(*comm) as u64;
+            let code = $by((&raw mut handle).cast());
+            *comm = fortran.comm_to(handle);
+            store(ierror, code);
+            true
+        });
+    )*};
+}
+
+frees! {
+    comm_free: MPI_Comm_free;
+    comm_disconnect: MPI_Comm_disconnect;
+}
 
 bindings!(comm_idup, (
     comm: Integer, _new: IntegerOut, _request: IntegerOut, _ierror: IntegerOut

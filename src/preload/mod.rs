@@ -8,6 +8,7 @@
 mod collectives;
 mod duplicates;
 mod fortran;
+mod freeing;
 mod get_status;
 mod hints;
 pub mod lifecycle;

@@ -68,8 +68,13 @@ impl Process {
 
     /// The program is about to have the MPI duplicate `comm` without blocking.
     pub fn hold(&self, comm: Handle) {
-        if self.mpi.abi.family == Family::OpenMpi {
-            self.communicators.hold(self.mpi.abi.handle(comm));
+        let comm = self.mpi.abi.handle(comm);
+        // One that is known is forgotten with its end, and so is this.
+        if self.mpi.abi.family == Family::OpenMpi
+            && self.is_running()
+            && self.communicator(comm).is_some()
+        {
+            self.communicators.hold(comm);
         }
     }
 
