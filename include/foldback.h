@@ -9,6 +9,44 @@
 #define FOLDBACK_H
 
 #include <mpi.h>
+#include <stdint.h>
+
+/*
+ In place of a number of changed blocks: foldback compares the vector with the one before.
+ */
+#define FOLDBACK_COMPARE -1
+
+/*
+ The vectors of neighbours as they were last, and their reduction.
+ */
+typedef struct foldback_neighbor_cache foldback_neighbor_cache;
+
+/*
+ A reduction over neighbours under way: `foldback_wait` or `foldback_test` completes it. It is no MPI_Request.
+ */
+typedef struct foldback_request foldback_request;
+
+/*
+ Calls of a cache on this rank, and the bytes that it has saved.
+ */
+typedef struct foldback_neighbor_counts {
+  /*
+   Calls.
+   */
+  uint64_t reductions;
+  /*
+   Calls in which no in-neighbour's vector had changed.
+   */
+  uint64_t reused;
+  /*
+   Bytes of the vectors, to all out-neighbours.
+   */
+  uint64_t bytes;
+  /*
+   Bytes that went to them instead.
+   */
+  uint64_t bytes_sent;
+} foldback_neighbor_counts;
 
 #ifdef __cplusplus
 extern "C" {
@@ -49,6 +87,127 @@ int foldback_comm_set_quantize(MPI_Comm comm,
  model is loaded anew.
  */
 void foldback_comm_clear_error_feedback(MPI_Comm comm);
+
+/*
+ Reduces the vectors of this rank's in-neighbours: `recvbuf` gets `v1 op v2 op ...` in the order in which
+ MPI_Neighbor_allgather has them.
+
+ Each rank has one vector, `sendbuf`, for all its out-neighbours. Each of several edges from one rank counts, and
+ MPI_PROC_NULL does not. Without in-neighbours `recvbuf` is left alone. `op` and `datatype` may be any that
+ MPI_Reduce takes. Sums of float, double and complex numbers of these are exact, and rounded once. `recvbuf` may be
+ `sendbuf`; neither may be MPI_IN_PLACE.
+
+ Collective over `comm`, which has a topology (MPI-4.1 section 8.6). Returns a code of MPI's, after the error handler
+ of `comm` has seen it.
+
+ # Safety
+ Arguments and buffers as MPI wants them.
+ */
+int foldback_neighbor_reduce(const void *sendbuf,
+                             void *recvbuf,
+                             int count,
+                             MPI_Datatype datatype,
+                             MPI_Op op,
+                             MPI_Comm comm);
+
+/*
+ The same without blocking. The buffers are foldback's until `*request` is complete.
+
+ # Safety
+ Arguments and buffers as MPI wants them; room for a request.
+ */
+int foldback_ineighbor_reduce(const void *sendbuf,
+                              void *recvbuf,
+                              int count,
+                              MPI_Datatype datatype,
+                              MPI_Op op,
+                              MPI_Comm comm,
+                              struct foldback_request **request);
+
+/*
+ Makes a cache for reductions of vectors of `count` elements that change little from one call to the next.
+
+ A vector has blocks of `block` elements, the last one perhaps fewer; 0: foldback chooses. A block that has not
+ changed is not sent. If no vector has changed that comes to a rank, it gets the reduction that it has kept. For sums
+ and exclusive ors of integers a rank keeps two vectors, for all else also one of each in-neighbour. The results are
+ the same as of `foldback_neighbor_reduce`, to the bit.
+
+ Collective over `comm`, which is duplicated. All ranks give the same arguments.
+
+ # Safety
+ Arguments as MPI wants them; room for a cache.
+ */
+int foldback_neighbor_cache_create(int count,
+                                   MPI_Datatype datatype,
+                                   MPI_Op op,
+                                   int block,
+                                   MPI_Comm comm,
+                                   struct foldback_neighbor_cache **cache);
+
+/*
+ Reduces as `foldback_neighbor_reduce` does, by a cache.
+
+ The `nchanged` blocks with the numbers in `changed`, from 0, may have changed since the call before; FOLDBACK_COMPARE
+ has foldback compare the vector instead. A block that has changed and is not named keeps its old value for the
+ neighbours. In the first call all blocks are compared with zeros.
+
+ Collective over the cache's communicator. After an error the cache takes no more calls.
+
+ # Safety
+ Buffers for the cache's elements; as many block numbers.
+ */
+int foldback_neighbor_cache_reduce(struct foldback_neighbor_cache *cache,
+                                   const void *sendbuf,
+                                   void *recvbuf,
+                                   int nchanged,
+                                   const int *changed);
+
+/*
+ The same without blocking. The buffers are foldback's until `*request` is complete; so is the cache.
+
+ # Safety
+ Buffers for the cache's elements; as many block numbers; room for a request.
+ */
+int foldback_neighbor_cache_ireduce(struct foldback_neighbor_cache *cache,
+                                    const void *sendbuf,
+                                    void *recvbuf,
+                                    int nchanged,
+                                    const int *changed,
+                                    struct foldback_request **request);
+
+/*
+ Gets the calls of a cache on this rank so far, and the bytes that it has saved.
+
+ # Safety
+ A cache; room for the counts.
+ */
+void foldback_neighbor_cache_counts(const struct foldback_neighbor_cache *cache,
+                                    struct foldback_neighbor_counts *counts);
+
+/*
+ Frees a cache, which becomes NULL. Collective, as MPI_Comm_free. An error if a request is under way.
+
+ # Safety
+ A cache.
+ */
+int foldback_neighbor_cache_free(struct foldback_neighbor_cache **cache);
+
+/*
+ Waits until a request is complete, which becomes NULL. NULL is complete. Returns what the blocking function would.
+
+ # Safety
+ A request or NULL.
+ */
+int foldback_wait(struct foldback_request **request);
+
+/*
+ Lets a request go on. If it is complete, `*flag` is 1 and the request becomes NULL, else `*flag` is 0.
+
+ # Safety
+ A request or NULL; room for an int.
+ */
+int foldback_test(struct foldback_request **request,
+                  int *flag);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -36,6 +36,7 @@ pub mod lab;
 pub mod leaf;
 pub mod logging;
 mod mpi;
+mod neighbors;
 pub mod output;
 pub mod places;
 mod plan;

@@ -33,6 +33,8 @@ mod limits;
 mod meeting;
 #[path = "mpi/multicast.rs"]
 mod multicast;
+#[path = "mpi/neighbors.rs"]
+mod neighbors;
 #[path = "mpi/programs.rs"]
 mod programs;
 #[path = "mpi/quantized.rs"]

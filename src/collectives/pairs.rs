@@ -104,7 +104,8 @@ pub fn neighbors(bench: &Bench<'_, impl Facts>, blocks: Blocks) -> Result<Ends, 
     let arrivals = neighbors.arrivals(order.unwrap_or(Order::Standard));
     let from = bench.edges(recv, &neighbors.sources, arrivals)?;
     let wraps = match order {
-        _ if !neighbors.wraps() => Wraps::Not,
+        // All blocks of a neighbour are the same one.
+        _ if blocks == Blocks::One || !neighbors.wraps() => Wraps::Not,
         Some(_) => Wraps::Ordered,
         None => Wraps::Unordered,
     };

@@ -55,15 +55,23 @@ impl Mpi {
     }
 
     #[cold]
-    fn is_taken(&self, (datatype, shape): (Handle, Shape), op: Handle) -> bool {
-        let (Some(one), Some(comm)) = (self.elements(datatype, shape, 1), self.private_self())
-        else {
-            return false;
-        };
+    fn is_taken(&self, of: (Handle, Shape), op: Handle) -> bool {
+        self.code_of(of, op) == Some(0)
+    }
+
+    /// The code by which the MPI refuses a reduction that it does not [accept](Self::accepts).
+    #[cold]
+    pub fn refusal(&self, of: (Handle, Shape), op: Handle) -> c_int {
+        self.code_of(of, op).filter(|code| *code != 0).unwrap_or(FAILED)
+    }
+
+    /// What the MPI returns for a reduction of this process alone; `None`: it could not be asked.
+    fn code_of(&self, (datatype, shape): (Handle, Shape), op: Handle) -> Option<c_int> {
+        let (one, comm) = (self.elements(datatype, shape, 1)?, self.private_self()?);
         let in_place = self.abi.in_place as *const c_void;
         let _alone = self.alone();
         // SAFETY: an element of that type, of our own; on a communicator that returns errors.
-        unsafe { (self.pmpi.allreduce)(in_place, one.data, 1, datatype, op, comm) == 0 }
+        Some(unsafe { (self.pmpi.allreduce)(in_place, one.data, 1, datatype, op, comm) })
     }
 
     /// Memory for `count` elements.
@@ -114,6 +122,24 @@ impl Elements {
             }
             let to = self.data.cast::<u8>();
             std::ptr::copy_nonoverlapping(packed.as_ptr(), to, packed.len());
+        }
+        0
+    }
+
+    /// Packs the elements. Panics if the room is not for as many. Returns what MPI does.
+    pub fn save(&self, mpi: &Mpi, packed: &mut [u8]) -> c_int {
+        assert_eq!(packed.len(), self.count * self.shape.size);
+        // SAFETY: these elements.
+        unsafe {
+            if self.shape.contiguous {
+                let from = self.data.cast::<u8>();
+                std::ptr::copy_nonoverlapping(from, packed.as_mut_ptr(), packed.len());
+                return 0;
+            }
+            match mpi.pack(self.data, self.count, self.datatype, packed.len()) {
+                Ok(bytes) => packed.copy_from_slice(&bytes),
+                Err(code) => return code,
+            }
         }
         0
     }

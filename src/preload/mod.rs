@@ -12,6 +12,7 @@ mod freeing;
 mod get_status;
 mod hints;
 pub mod lifecycle;
+pub mod own;
 mod waits;
 
 use std::ffi::{CStr, c_int, c_void};

@@ -26,6 +26,7 @@ impl Process {
             routes: self.routes(),
             host: None,
             no_group: self.communicators.no_group(),
+            cached: self.cached.line(),
         };
         if self.communicators.all_are_here() {
             self.take_leave(report);

@@ -21,7 +21,7 @@ use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::requests::Requests;
 use crate::setup::{Context, Facilities};
-use crate::stats::Calls;
+use crate::stats::{Cached, Calls};
 use crate::wait::Waiter;
 
 /// Everything, made at the first MPI call that we see.
@@ -31,6 +31,7 @@ pub struct Process {
     /// The environment, or what is wrong with it.
     pub config: Result<Config, String>,
     pub calls: Calls,
+    pub cached: Cached,
     /// Non-blocking collectives under way.
     pub requests: Requests,
     /// The communicators on which collectives are called.
@@ -90,6 +91,7 @@ impl Process {
             mpi,
             config,
             calls: Calls::default(),
+            cached: Cached::default(),
             requests: Requests::default(),
             communicators: Communicators::default(),
             facilities: Facilities::default(),

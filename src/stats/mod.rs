@@ -1,5 +1,6 @@
 //! Statistics of calls, and of the ways they went. One JSON document for a job.
 
+mod cached;
 mod calls;
 mod report;
 
@@ -9,6 +10,8 @@ use crate::choice::RouteLine;
 use crate::group::report::HostLine;
 pub use crate::group::report::named;
 
+pub(crate) use cached::Cached;
+pub use cached::CachedLine;
 pub(crate) use calls::{CallLine, CallOutcome, Calls, Route};
 
 /// The report of one rank at the end.
@@ -21,6 +24,9 @@ pub(crate) struct RankReport {
     pub(crate) host: Option<HostLine>,
     /// Why COMM_WORLD has no group, if it has none.
     pub(crate) no_group: Option<String>,
+    /// Its reductions with kept aggregates, if it has made any.
+    #[serde(default)]
+    pub(crate) cached: Option<CachedLine>,
 }
 
 /// The statistics of a job: what `FOLDBACK_STATS` has written.
@@ -40,6 +46,9 @@ pub struct JobReport {
     pub(crate) routes: Vec<RouteLine>,
     /// The kernels' counters.
     pub(crate) hosts: Vec<HostLine>,
+    /// Reductions with kept aggregates, of all ranks that report.
+    #[serde(default)]
+    pub(crate) cached: Option<CachedLine>,
 }
 
 impl JobReport {
@@ -47,6 +56,7 @@ impl JobReport {
     pub(crate) fn new(mpi: &str, ranks: usize, reports: &[RankReport]) -> Self {
         let mut collectives: Vec<CallLine> = Vec::new();
         let mut hosts: Vec<HostLine> = Vec::new();
+        let mut cached: Option<CachedLine> = None;
         for report in reports {
             for line in &report.calls {
                 match collectives.iter_mut().find(|sum| sum.is_like(line)) {
@@ -56,6 +66,9 @@ impl JobReport {
                     }
                     None => collectives.push(line.clone()),
                 }
+            }
+            if let Some(line) = &report.cached {
+                cached.get_or_insert_default().add(line);
             }
             if let Some(line) = &report.host {
                 match hosts.iter_mut().find(|host| host.host == line.host) {
@@ -86,6 +99,7 @@ impl JobReport {
             collectives,
             routes: reports.iter().flat_map(|report| report.routes.clone()).collect(),
             hosts,
+            cached,
         }
     }
 }
@@ -117,7 +131,9 @@ mod tests {
             rescued: 0,
             kernel: named(&fb_counters { frames_in: 3, ..Default::default() }),
         };
-        let report = RankReport { calls: calls.lines(), host: Some(host), ..Default::default() };
+        let cached = CachedLine { reductions: 3, reused: 1, bytes: 300, bytes_sent: 200 };
+        let (host, cached) = (Some(host), Some(cached));
+        let report = RankReport { calls: calls.lines(), host, cached, ..Default::default() };
         let job =
             serde_json::to_value(JobReport::new("Some MPI", 2, &[report.clone(), report])).unwrap();
         assert_eq!(job["ranks"], 2);
@@ -131,5 +147,6 @@ mod tests {
         assert_eq!(job["collectives"][1]["up_to_bytes"], 128);
         assert_eq!(job["hosts"].as_array().unwrap().len(), 1);
         assert_eq!(job["hosts"][0]["kernel"]["frames_in"], 6);
+        assert_eq!(job["cached"]["bytes_sent"], 400);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{CallLine, JobReport, Route};
+use super::{CachedLine, CallLine, JobReport, Route};
 
 /// Kinds of calls that the line names.
 const NAMED: usize = 3;
@@ -95,6 +95,17 @@ impl JobReport {
             ]);
         }
         text.push_str(&table(&rows, &[4, 5]));
+        if let Some(cached) = &self.cached {
+            let CachedLine { reductions, reused, bytes, bytes_sent } = *cached;
+            let _ = writeln!(
+                text,
+                "\nNeighbour reductions with kept aggregates: {}; nothing had changed in {}; {} bytes sent in place of {}",
+                grouped(reductions),
+                grouped(reused),
+                grouped(bytes_sent),
+                grouped(bytes),
+            );
+        }
         if !self.routes.is_empty() {
             let mut rows = vec![
                 ["collective", "size", "way", "calls of a rank", "measured, µs"]
@@ -297,7 +308,13 @@ mod tests {
         assert_eq!(table(&rows, &[]), "way  calls\nµ    1,000\n");
         let mut quantized = line(None, Form::Blocking, 8, 5);
         quantized.quantized = true;
-        let tables = job(vec![quantized]).tables();
+        let mut job = job(vec![quantized]);
+        let (reductions, reused, bytes, bytes_sent) = (4000, 1, 1 << 20, 24);
+        job.cached = Some(CachedLine { reductions, reused, bytes, bytes_sent });
+        let tables = job.tables();
+        assert!(
+            tables.contains("4,000; nothing had changed in 1; 24 bytes sent in place of 1,048,576")
+        );
         assert!(tables.contains("MPI_SUM") && tables.contains("folded, quantized"));
     }
 }

@@ -224,3 +224,10 @@ collective!(neighbor_alltoallw = Neighbor_alltoallw(
 ), [count],
 movement!(Neighbor_alltoallw, Side::typed(send, counts!(send_counts, send_displs, true), send_types),
     Side::typed(recv, counts!(recv_counts, recv_displs, true), recv_types), 0, comm));
+
+pub use neighbor_allgather::plain::{
+    blocking as neighbor_allgather, nonblocking as ineighbor_allgather,
+};
+pub use neighbor_allgatherv::plain::{
+    blocking as neighbor_allgatherv, nonblocking as ineighbor_allgatherv,
+};
