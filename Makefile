@@ -9,8 +9,8 @@ LIBDIR ?= $(PREFIX)/lib
 FOLDBACK := target/release/foldback
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mpis setup-apps setup-science setup-training build lint header test test-quick test-long soak mutations test-apps test-kernels \
-	bench bench-apps bench-results instructions demo training-demo install uninstall clean
+.PHONY: help setup setup-mpis setup-apps setup-science setup-training setup-gnn build lint header test test-quick test-long soak mutations test-apps test-kernels \
+	bench bench-apps bench-results instructions demo training-demo gnn-demo install uninstall clean
 
 help: ## this text
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -29,6 +29,9 @@ setup-science: ## install LAMMPS, PETSc, GROMACS and others of Debian, for `make
 
 setup-training: ## install Debian's PyTorch, scikit-learn, mpi4py and Matplotlib, for `make training-demo` (as root)
 	@scripts/setup.sh training
+
+setup-gnn: ## install Debian's NumPy, SciPy and mpi4py, for `make gnn-demo` (as root)
+	@scripts/setup.sh gnn
 
 build: setup ## library, command line and MPI test programs
 	$(CARGO) build --release
@@ -81,6 +84,9 @@ demo: build ## four hosts, two MPIs, with and without foldback; results in targe
 # Debian's Python has Debian's packages.
 training-demo: build setup-training ## train by plain MPI and by each mode of quantization; SEEDS=5 (as root; 10 minutes)
 	@/usr/bin/python3 benchmarks/training/compare.py $(if $(SEEDS),--seeds $(SEEDS))
+
+gnn-demo: build setup-gnn ## train a network on the graph of apt's packages, with kept aggregates; SEEDS=5 (as root; 8 minutes)
+	@/usr/bin/python3 examples/gnn/compare.py $(if $(SEEDS),--seeds $(SEEDS))
 
 # Builds, unless root has no cargo: `make build && sudo make install`. Installs no packages.
 install: ## to PREFIX (/usr/local), BINDIR, LIBDIR; DESTDIR for packagers

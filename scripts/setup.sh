@@ -9,6 +9,7 @@
 #       apps                    the programs of make test-apps, but for
 #       science                 its programs of science, and make bench-apps': 110 packages, of 150 MB
 #       python                  extensions of Python, to be built
+#       gnn                     NumPy and what examples/gnn needs: 20 packages, of 40 MB
 #       training                PyTorch and what benchmarks/training needs: 200 packages, of 190 MB
 set -eu
 
@@ -44,6 +45,7 @@ for what in "$@"; do
 		packages="$packages hpcc libfftw3-mpi-dev gromacs python3-mpi4py"
 		;;
 	training) packages="$packages python3-torch python3-sklearn python3-mpi4py python3-matplotlib" ;;
+	gnn) packages="$packages python3-numpy python3-scipy python3-mpi4py" ;;
 	python) packages="$packages python3-venv python3-dev" ;;
 	*) die "unknown argument $what" ;;
 	esac

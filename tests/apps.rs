@@ -17,6 +17,8 @@ mod osu;
 mod python;
 #[path = "apps/science.rs"]
 mod science;
+#[path = "apps/gnn.rs"]
+mod gnn;
 #[path = "apps/training.rs"]
 mod training;
 
