@@ -134,6 +134,10 @@ const OTHERS: &[&str] = &[
     "comm_disconnect",
     "comm_idup",
     "comm_idup_with_info",
+    "cart_create",
+    "graph_create",
+    "dist_graph_create",
+    "dist_graph_create_adjacent",
 ];
 
 /// Whether a symbol is foldback's own, or a function of C or Fortran that it takes on.

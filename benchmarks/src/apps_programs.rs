@@ -75,12 +75,33 @@ pub const ENTRIES: &[Entry] = &[
         seconds: 2,
     },
     Entry {
+        name: "ex19-neighbor",
+        what: "PETSc: the same as ex19, by collectives of neighbours",
+        needs: &["mpicc.openmpi", petsc!("snes/tutorials/ex19.c")],
+        files: &[],
+        prepare: BUILD_PETSC,
+        command: "exec ./example -skip_petscrc -sf_type neighbor -da_refine 5 -pc_type mg",
+        jobs: 1,
+        seconds: 2,
+    },
+    Entry {
         name: "ex2",
         what: "PETSc, KSP ex2: linear equations by conjugate gradients, to stagnation",
         needs: &["mpicc.openmpi", petsc!("ksp/ksp/tutorials/ex2.c")],
         files: &[],
         prepare: BUILD_PETSC,
         command: "exec ./example -skip_petscrc -m 200 -n 200 -ksp_type cg -pc_type jacobi \
+                  -ksp_rtol 1e-50 -ksp_atol 1e-50 -ksp_max_it 3100",
+        jobs: 1,
+        seconds: 3,
+    },
+    Entry {
+        name: "ex2-neighbor",
+        what: "PETSc: the same as ex2, by collectives of neighbours",
+        needs: &["mpicc.openmpi", petsc!("ksp/ksp/tutorials/ex2.c")],
+        files: &[],
+        prepare: BUILD_PETSC,
+        command: "exec ./example -skip_petscrc -sf_type neighbor -m 200 -n 200 -ksp_type cg -pc_type jacobi \
                   -ksp_rtol 1e-50 -ksp_atol 1e-50 -ksp_max_it 3100",
         jobs: 1,
         seconds: 3,

@@ -11,7 +11,7 @@ use log::Level;
 use super::family::Families;
 use super::freeing::is_freed;
 use super::retired::Retired;
-use super::{Alike, Communicator, Folding, GroupSlot, Lack, QuantizeChoice, fold_words};
+use super::{Alike, Communicator, Folding, GroupSlot, Held, Lack, QuantizeChoice, fold_words};
 use crate::choice::Profile;
 use crate::config::{Config, Quantize, TransportChoice};
 use crate::gate::Reason;
@@ -241,6 +241,29 @@ impl Communicators {
                 Err(Lack::Now)
             }
         }
+    }
+
+    /// The group in `slot`, with a communicator for messages beside it. Collective of `comm`. Nothing of the group is
+    /// held meanwhile: other ranks may wait for steps of calls that do not block, which the helper thread takes.
+    ///
+    /// # Errors
+    /// `comm` is [held](Self::hold), or the MPI makes none.
+    #[cold]
+    pub fn with_private<'a>(
+        &self,
+        mpi: &Mpi,
+        (comm, rank): (Handle, usize),
+        slot: &'a GroupSlot,
+    ) -> Result<Held<'a>, Reason> {
+        let private = match self.is_held(comm) {
+            true => Err(Reason::NotYet),
+            false => mpi.private_of(comm, rank).ok_or(Reason::NoGroup),
+        };
+        let mut held = slot.folding();
+        let folding = held.as_mut().ok_or(Reason::NoGroup)?;
+        folding.wants_private = false;
+        folding.private = Some(private?);
+        Ok(held)
     }
 
     /// Whether all ranks of MPI_COMM_WORLD are known to have foldback: on all ranks alike when MPI ends.

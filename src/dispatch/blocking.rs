@@ -108,21 +108,9 @@ pub(super) unsafe fn run(judged: Judged<'_>) -> Result<(c_int, stats::CallOutcom
     Ok((code, stats::CallOutcome::Folded))
 }
 
-/// The group, with a communicator for messages beside it. Collective. Nothing of the group is held meanwhile: other
-/// ranks may wait for steps of calls that do not block, which the helper thread takes.
-///
-/// # Errors
-/// Its own communicator is [held](crate::comm::Communicators::hold), or the MPI makes none.
-#[cold]
+/// The group, with a communicator for messages beside it. Collective.
 fn with_private<'a>(judged: &'a Judged<'_>) -> Result<Held<'a>, Reason> {
     let Judged { process, comm, communicator, .. } = judged;
-    let private = match process.communicators.is_held(*comm) {
-        true => Err(Reason::NotYet),
-        false => process.mpi.private_of(*comm, communicator.rank).ok_or(Reason::NoGroup),
-    };
-    let mut held = communicator.folding();
-    let folding = held.as_mut().ok_or(Reason::NoGroup)?;
-    folding.wants_private = false;
-    folding.private = Some(private?);
-    Ok(held)
+    let on = (*comm, communicator.rank);
+    process.communicators.with_private(&process.mpi, on, communicator.slot())
 }

@@ -69,12 +69,7 @@ fn ensure_private(
     if has_one(&mut group.folding()) {
         return Ok(());
     }
-    if process.communicators.is_held(comm) {
-        return Err(Reason::NotYet);
-    }
-    let private = process.mpi.private_of(comm, rank).ok_or(Reason::NoGroup)?;
-    group.folding().as_mut().ok_or(Reason::NoGroup)?.private = Some(private);
-    Ok(())
+    process.communicators.with_private(&process.mpi, (comm, rank), group).map(drop)
 }
 
 /// `MPI_Start` of a request that may be a persistent collective's; `None`: it is the real MPI's.

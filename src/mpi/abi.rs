@@ -82,6 +82,8 @@ pub struct Abi {
     pub comm_world: Handle,
     /// `MPI_COMM_SELF`.
     pub comm_self: Handle,
+    /// `MPI_COMM_NULL`.
+    pub comm_null: Handle,
     /// `MPI_ERRORS_RETURN`.
     pub errors_return: Handle,
     /// `MPI_BYTE`.
@@ -139,6 +141,7 @@ impl Abi {
             family: Family::OpenMpi,
             comm_world: object(c"ompi_mpi_comm_world")?,
             comm_self: object(c"ompi_mpi_comm_self")?,
+            comm_null: object(c"ompi_mpi_comm_null")?,
             errors_return: object(c"ompi_mpi_errors_return")?,
             byte: object(c"ompi_mpi_byte")?,
             word: object(c"ompi_mpi_uint64_t")?,
@@ -165,6 +168,7 @@ impl Abi {
             family: Family::Mpich,
             comm_world: 0x4400_0000,
             comm_self: 0x4400_0001,
+            comm_null: 0x0400_0000,
             errors_return: 0x5400_0001,
             byte: 0x4c00_010d,
             word: 0x4c00_083e,
@@ -192,6 +196,7 @@ impl Abi {
             family: Family::Standard,
             comm_world: 0x101,
             comm_self: 0x102,
+            comm_null: 0x100,
             errors_return: 0x143,
             byte: 0x247,
             word: 0x259,

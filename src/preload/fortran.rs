@@ -13,6 +13,7 @@ use super::freeing::{MPI_Comm_disconnect, MPI_Comm_free};
 use super::hints::{MPI_Comm_dup_with_info, MPI_Comm_set_info};
 use super::lifecycle::after_init;
 use super::symbol;
+use super::topologies::made;
 use super::waits::{
     process_with_requests, progress_once, start as start_persistent, wait_by_tests,
 };
@@ -210,7 +211,11 @@ macro_rules! fortran {
                 let Some(real) = REAL.get() else { no_function($export) };
                 // SAFETY: passed on unchanged.
                 unsafe { real($($arg),*) };
-                ($after)();
+                // SAFETY: as above, when the real one has returned.
+                #[allow(unused_unsafe)]
+                unsafe {
+                    ($after)(Binding::$binding, $($arg),*);
+                }
             }
         }
     };
@@ -219,7 +224,9 @@ macro_rules! fortran {
 /// The same by the names that compilers give it: gfortran's, the name of g77 and f2c, and the name of `use mpi_f08`.
 macro_rules! bindings {
     ($name:ident, ($($arg:ident: $type:ty),*), $before:expr) => {
-        bindings!($name, ($($arg: $type),*), $before, || ());
+        bindings!(
+            $name, ($($arg: $type),*), $before, |_, $($arg: $type),*| { $(let _ = $arg;)* }
+        );
     };
     ($name:ident, ($($arg:ident: $type:ty),*), $before:expr, $after:expr) => {
         mod $name {
@@ -468,7 +475,34 @@ bindings!(comm_idup_with_info, (
     false
 });
 
-bindings!(init, (_ierror: IntegerOut), |_, _: IntegerOut| false, after_init);
+/// Functions that make a communicator with a topology.
+macro_rules! makes {
+    ($($name:ident($($arg:ident),*);)*) => {$(
+        bindings!($name, ($($arg: Integer,)* new: IntegerOut, ierror: IntegerOut),
+        |_, $($arg: Integer,)* _: IntegerOut, _: IntegerOut| {
+            $(let _ = $arg;)*
+            false
+        },
+        |binding, $($arg: Integer,)* new: IntegerOut, ierror: IntegerOut| {
+            $(let _ = $arg;)*
+            if return_code(ierror) == 0
+                && let Some((_, fortran)) = Fortran::of(binding)
+            {
+                made(fortran.comm(*new));
+            }
+        });
+    )*};
+}
+
+makes! {
+    cart_create(a, b, c, d, e);
+    graph_create(a, b, c, d, e);
+    dist_graph_create(a, b, c, d, e, f, g, h);
+    dist_graph_create_adjacent(a, b, c, d, e, f, g, h, i);
+}
+
+bindings!(init, (_ierror: IntegerOut), |_, _: IntegerOut| false, |_, _: IntegerOut| after_init());
 
 bindings!(init_thread, (_required: Integer, _provided: IntegerOut, _ierror: IntegerOut),
-    |_, _: Integer, _: IntegerOut, _: IntegerOut| false, after_init);
+    |_, _: Integer, _: IntegerOut, _: IntegerOut| false,
+    |_, _: Integer, _: IntegerOut, _: IntegerOut| after_init());

@@ -13,6 +13,7 @@ mod get_status;
 mod hints;
 pub mod lifecycle;
 pub mod own;
+mod topologies;
 mod waits;
 
 use std::ffi::{CStr, c_int, c_void};

@@ -9,6 +9,14 @@ use serde::{Deserialize, Serialize};
 use crate::call::COLLECTIVES;
 use crate::mpi::pmpi;
 
+/// Functions that make a communicator with a topology, which may get a group there.
+const LAYING: &[&str] = &[
+    "MPI_Cart_create",
+    "MPI_Graph_create",
+    "MPI_Dist_graph_create",
+    "MPI_Dist_graph_create_adjacent",
+];
+
 /// Functions that complete requests, or start and free persistent ones.
 const COMPLETING: &[&str] = &[
     "MPI_Wait",
@@ -46,6 +54,7 @@ pub(super) struct Before {
     /// Collectives that block.
     collectives: Vec<Taken>,
     completing: Vec<Taken>,
+    laying: Vec<Taken>,
 }
 
 impl Before {
@@ -53,7 +62,12 @@ impl Before {
     pub(super) fn find() -> Self {
         let blocking = COLLECTIVES.iter().map(|one| format!("MPI_{}", one.name()));
         let completing = COMPLETING.iter().map(|name| (*name).to_owned());
-        Self { collectives: find_taken(blocking), completing: find_taken(completing) }
+        let laying = LAYING.iter().map(|name| (*name).to_owned());
+        Self {
+            collectives: find_taken(blocking),
+            completing: find_taken(completing),
+            laying: find_taken(laying),
+        }
     }
 
     /// Whether the program's own waits complete folded requests.
@@ -61,14 +75,16 @@ impl Before {
         self.completing.is_empty()
     }
 
-    /// Whether the same collectives come to foldback as on another rank.
+    /// Whether the calls of all ranks come to foldback as on another rank.
     pub(super) fn takes_as(&self, other: &Self) -> bool {
-        self.functions()[0] == other.functions()[0]
+        let ([blocking, _, laying], [others, _, others_laying]) =
+            (self.functions(), other.functions());
+        (blocking, laying) == (others, others_laying)
     }
 
-    /// The names of both kinds.
-    pub(super) fn functions(&self) -> [Vec<&str>; 2] {
-        [&self.collectives, &self.completing]
+    /// The names of each kind.
+    pub(super) fn functions(&self) -> [Vec<&str>; 3] {
+        [&self.collectives, &self.completing, &self.laying]
             .map(|kind| kind.iter().map(|taken| taken.function.as_str()).collect())
     }
 

@@ -8,6 +8,7 @@ mod meet;
 mod profile;
 #[cfg(test)]
 pub(crate) mod stand_in;
+mod topologies;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -65,6 +65,26 @@ fn several_blocks_of_a_neighbour_come_in_the_order_of_the_mpi() {
     }
 }
 
+/// Its communicators get their groups where they are made, in a job that asks for groups at once.
+#[test]
+fn halo_exchange_that_never_blocks_is_folded() {
+    let _turn = turn();
+    let kinds = ["Neighbor_alltoall", "Neighbor_alltoallv", "Neighbor_alltoallw"];
+    let run = |job: Job, arguments: &[&str]| {
+        let outcome = job.run("halo", arguments);
+        outcome.assert_prints("halo: all ok");
+        let of = |way| kinds.map(|kind| outcome.calls_in_form(kind, "Nonblocking", way));
+        (of("fold"), of("mpi"), outcome.stats)
+    };
+    for mpi in Mpi::EVERY.into_iter().filter(|mpi| mpi.installed()) {
+        let (folded, left, stats) = run(Job::new(mpi, 4), &[]);
+        assert!(folded.iter().all(|calls| *calls > 0), "{mpi:?}: {stats:#}");
+        assert_eq!(left, [0; 3], "{mpi:?}: {stats:#}");
+    }
+    let (folded, left, stats) = run(Job::new(Mpi::Open, 4).env("FOLDBACK_SETUP_CALLS", "300"), &[]);
+    assert!(folded == [0; 3] && left.iter().all(|calls| *calls > 0), "{stats:#}");
+}
+
 /// An Alltoall of long rows, also of MPI_BOTTOM on both sides and in place.
 #[test]
 fn long_rows_go_as_parcels() {

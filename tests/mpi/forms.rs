@@ -142,6 +142,11 @@ fn fortran_and_cplusplus_are_folded() {
             outcome.assert_folded(&["Allreduce", "Bcast", "Barrier"]);
             let nonblocking = outcome.calls_in_form("Allreduce", "Nonblocking", "fold");
             assert!(nonblocking > 0, "{program} on {mpi:?}: {:#}", outcome.stats);
+            if program != "cxx" {
+                // The first calls on communicators that were made with a topology.
+                let folded = outcome.calls_in_form("Neighbor_alltoall", "Nonblocking", "fold");
+                assert_eq!(folded, 2 * 20, "{program} on {mpi:?}: {:#}", outcome.stats);
+            }
             // On the duplicates that have a hint, and once on each.
             let quantized = if program == "cxx" { 0 } else { 2 * 20 };
             assert_eq!(outcome.quantized("Allreduce"), quantized, "{program} on {mpi:?}");
