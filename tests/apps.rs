@@ -4,6 +4,8 @@
 //! `make setup-apps` installs them. Tests of missing programs say that they are skipped. Tests that
 //! take minutes are ignored unless asked for (`make test-apps`).
 
+#[path = "apps/gnn.rs"]
+mod gnn;
 #[path = "mpi/harness.rs"]
 #[allow(dead_code, reason = "tests/mpi.rs uses the rest")]
 mod harness;
@@ -17,8 +19,6 @@ mod osu;
 mod python;
 #[path = "apps/science.rs"]
 mod science;
-#[path = "apps/gnn.rs"]
-mod gnn;
 #[path = "apps/training.rs"]
 mod training;
 

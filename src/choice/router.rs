@@ -175,7 +175,9 @@ fn folds(trials: Trials, bytes: usize, setting: &Setting) -> Vec<Algorithm> {
         Trials::FanOut if setting.has_shards && bytes >= SCATTER_BYTES && members > 2 => {
             vec![Algorithm::Star, Algorithm::Shards]
         }
-        Trials::Columns if !(setting.has_pairs && bytes / 2 >= members * setting.chunk_bytes) => {
+        Trials::Columns
+            if !(setting.has_pairs && bytes / 2 >= setting.ranks * setting.chunk_bytes) =>
+        {
             self::folds(Trials::Deposit, bytes, setting)
         }
         Trials::ToRoot if bytes / 2 < setting.chunk_bytes => vec![Algorithm::Star],

@@ -74,8 +74,7 @@ fn by_rank(edges: &[Edge]) -> Vec<Edge> {
     sorted
 }
 
-/// Lays an exchange out: pairs of up to `most` bytes are short. Each rank has a host of its own, so that members have
-/// the numbers of their ranks. Data of this rank for itself are copied at once.
+/// Lays an exchange out: pairs of up to `most` bytes are short. Data of this rank for itself are copied at once.
 ///
 /// # Safety
 /// *Buffers* of the [program](crate::mpi), until the exchange is over.
@@ -85,8 +84,7 @@ pub unsafe fn lay_out(
     (rank, most): (usize, usize),
 ) -> (Arc<Parcels>, Exchange) {
     let mut exchange = Exchange::default();
-    let hub = edges.root.map(|root| root as u8);
-    let mut parcels = Parcels { most, hub, to: Vec::new(), from: Vec::new() };
+    let mut parcels = Parcels { most, root: edges.root, to: Vec::new(), from: Vec::new() };
     let (to, from) = (by_rank(&edges.to), by_rank(&edges.from));
     // SAFETY: as demanded of this function.
     unsafe {
@@ -125,19 +123,19 @@ impl Exchange {
     /// # Safety
     /// As [`lay_out`].
     unsafe fn outgoing(&mut self, mpi: &Mpi, pair: &Pair<'_>, in_place: bool) -> Parcel {
-        let (member, bytes) = (pair.rank as u8, pair.bytes);
+        let (peer, bytes) = (pair.rank, pair.bytes);
         let data = match pair.straight() {
             Some(elements) if !in_place => elements.data.cast(),
             // SAFETY: as demanded of this function.
             _ => unsafe { self.pack(mpi, pair.edges) },
         };
-        Parcel { member, data, bytes }
+        Parcel { peer, data, bytes }
     }
 
     fn incoming(&mut self, pair: &Pair<'_>) -> Parcel {
-        let (member, bytes) = (pair.rank as u8, pair.bytes);
+        let (peer, bytes) = (pair.rank, pair.bytes);
         if let Some(elements) = pair.straight() {
-            return Parcel { member, data: elements.data.cast(), bytes };
+            return Parcel { peer, data: elements.data.cast(), bytes };
         }
         let data = self.stage(vec![0; bytes]);
         let mut at = 0;
@@ -145,7 +143,7 @@ impl Exchange {
             self.deliveries.push((data.wrapping_add(at).cast_const(), *elements));
             at += elements.bytes();
         }
-        Parcel { member, data, bytes }
+        Parcel { peer, data, bytes }
     }
 
     /// Sends the edges of a long pair by messages, one after the other, as the other end receives them.

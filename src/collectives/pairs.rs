@@ -159,16 +159,18 @@ fn with_edges(ends: Ends, edges: Edges) -> Ends {
 /// The form in which they go through the group.
 ///
 /// # Errors
-/// Several ranks share a host, there are too few cells for so many hosts, or the MPI's order of blocks is not known.
+/// There are too few cells for so many hosts or ranks, or the MPI's order of blocks is not known.
 fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
-    let wraps = case.ends.edges.as_ref().map_or(Wraps::Not, |edges| edges.wraps);
+    let edges = case.ends.edges.as_ref();
+    let wraps = edges.map_or(Wraps::Not, |edges| edges.wraps);
+    let has_root = edges.is_some_and(|edges| edges.root.is_some());
     let is_ordered = match wraps {
         Wraps::Not => true,
         // Open MPI has another order in calls that do not block.
         Wraps::Ordered => case.admitted.blocks,
         Wraps::Unordered => false,
     };
-    let most = place.parcel_bytes().filter(|_| is_ordered).ok_or(Reason::Pairs)?;
+    let most = place.parcel_bytes(has_root).filter(|_| is_ordered).ok_or(Reason::Pairs)?;
     Ok(Fit::Pairs(most.min(place.max_bytes).min(case.admitted.max_bytes)))
 }
 
@@ -177,7 +179,8 @@ pub fn fit_short(bytes: usize, case: Case<'_>, place: &Place) -> Option<Fit> {
     // What has not been measured is of a chunk.
     let chunk = usize::from(place.chunk_bytes);
     let limit = if case.admitted.measured { usize::MAX } else { chunk };
-    let most = place.parcel_bytes()?.min(place.max_bytes).min(limit);
+    let has_root = case.ends.root.is_some();
+    let most = place.parcel_bytes(has_root)?.min(place.max_bytes).min(limit);
     (bytes <= most.min(case.admitted.max_bytes)).then_some(Fit::ShortPairs(bytes))
 }
 
@@ -225,7 +228,7 @@ fn edges_of(ranks: impl Iterator<Item = usize>, of: impl Fn(usize) -> Elements) 
 
 fn exchange(ends: &Ends, edges: Arc<Edges>, bytes: usize) -> Plan {
     // The codec fills them.
-    let parcels = Parcels { most: bytes, hub: None, to: Vec::new(), from: Vec::new() };
+    let parcels = Parcels { most: bytes, root: None, to: Vec::new(), from: Vec::new() };
     Plan {
         pattern: Pattern::Exchange(Arc::new(parcels)),
         bytes,

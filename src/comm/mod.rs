@@ -72,7 +72,7 @@ impl Folding {
             members: hosts,
             ranks,
             has_shards: place.has_shards,
-            has_pairs: place.parcel_bytes().is_some(),
+            has_pairs: place.parcel_bytes(false).is_some(),
             chunk_bytes: place.chunk_bytes.into(),
             algorithm: shared.algorithm,
         };

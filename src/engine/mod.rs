@@ -2,6 +2,7 @@
 //! never wait. It drives the ranks of its host ([`crate::leaf`]) and, on a leader, the wire.
 #![allow(unsafe_code)]
 
+mod bundled;
 mod operation;
 mod parcels;
 mod script;

@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use super::bundled::{self, Bundled};
 use super::parcels::{Parcel, Parcels, parcel};
 use crate::leaf::arithmetic::Arithmetic;
 use crate::leaf::fold::fold;
@@ -12,8 +13,8 @@ use crate::topology::{Image, Place};
 use crate::wire::cells::Memory;
 use crate::wire::{self, Algorithm, Buffers, Kind, Mismatch, Part, Transfer, Transport, Wire};
 
-/// The work of a collective, in terms of ranks of the communicator. A gather to a rank is of one chunk. An exchange is
-/// among hosts of one rank each, and no parcel has more chunks than [`wire::exchanges`] says.
+/// The work of a collective, in terms of ranks of the communicator. A gather to a rank is of one chunk. No parcel of an
+/// exchange has more bytes than [`Place::parcel_bytes`] says.
 pub type Pattern = wire::Pattern<usize, Arc<Image>, Arc<Parcels>>;
 
 /// A collective whose arguments have been found valid. Its pointers are as the fields say until the
@@ -172,6 +173,8 @@ pub struct Operation {
     /// Of folds and broadcasts on a leaf: bytes of the rounds before; and of this one.
     at: usize,
     round: usize,
+    /// Of an exchange where some host has several ranks, once it has begun.
+    bundled: Option<Box<Bundled>>,
     /// Tells whoever started it that it is over.
     over: Option<Outcome>,
     /// The length of the message, as far as this rank knows it, see `struct fb_frame`.
@@ -189,8 +192,8 @@ impl Operation {
     /// What [`Job`] says of its pointers.
     pub unsafe fn new(job: Job, algorithm: Algorithm, over: Option<Outcome>) -> Self {
         let message = job.pattern.parts().map_or(job.bytes, |image| image.message()) as u64;
-        let stage = Stage::Begin;
-        Self { job, algorithm, stage, at: 0, round: 0, over, message, mismatch: None }
+        let (stage, bundled, mismatch) = (Stage::Begin, None, None);
+        Self { job, algorithm, stage, at: 0, round: 0, bundled, over, message, mismatch }
     }
 
     /// Whether the ranks are in different collectives.
@@ -230,7 +233,9 @@ impl Operation {
                 // SAFETY: the job's pointers.
                 unsafe { self.submit_gather(image, place, wire, job.send, job.recv) }
             }
-            None if matches!(job.pattern, Pattern::Exchange(_)) => self.submit_exchange(wire),
+            None if matches!(job.pattern, Pattern::Exchange(_)) => {
+                self.submit_exchange(place, wire)
+            }
             None => {
                 // By shards, stripes begin with rounds: those of hosts with several ranks, if any has.
                 let several = || place.layout.hosts.iter().any(|ranks| ranks.len() > 1);
@@ -251,19 +256,45 @@ impl Operation {
         self.stage = Stage::Wire { block: std::ptr::null_mut(), transfers };
     }
 
-    /// Puts an exchange on the wire. Returns the number of transfers.
+    /// Puts an exchange on the wire, on a host with one rank. Returns the number of transfers.
     #[inline(never)]
-    fn submit_exchange<M: Memory, F: Transport>(&self, wire: &mut Wire<M, F, Raw>) -> usize {
+    fn submit_exchange<M: Memory, F: Transport>(
+        &mut self,
+        place: &Place,
+        wire: &mut Wire<M, F, Raw>,
+    ) -> usize {
         let Pattern::Exchange(parcels) = &self.job.pattern else { return 0 };
-        let transfer = Transfer::new(Kind::Exchange(parcels.hub), parcels.most);
-        // SAFETY: the job's parcels.
-        wire.submit(transfer, unsafe { Raw::exchange(Arc::clone(parcels)) });
+        if place.has_bundles() {
+            self.begin_bundled(place);
+            self.submit_bundles(place, wire);
+        } else {
+            // SAFETY: the job's parcels. Each rank's number is its host's.
+            unsafe { bundled::submit(Arc::clone(parcels), wire) };
+        }
         1
+    }
+
+    fn begin_bundled(&mut self, place: &Place) {
+        if let Pattern::Exchange(parcels) = &self.job.pattern {
+            // SAFETY: the job's parcels.
+            self.bundled = Some(Box::new(unsafe { Bundled::new(place, parcels) }));
+        }
+    }
+
+    fn submit_bundles<M: Memory, F: Transport>(
+        &mut self,
+        place: &Place,
+        wire: &mut Wire<M, F, Raw>,
+    ) {
+        if let Some(bundled) = &mut self.bundled {
+            bundled.submit(place, wire);
+        }
     }
 
     /// The oldest transfer on the wire is over.
     pub fn transferred(&mut self, leaf: Option<&Leaf>, place: &Place, mismatch: Option<Mismatch>) {
-        if let Some(mismatch) = mismatch {
+        // A bundle that is not as expected concerns those who get some of it.
+        if let Some(mismatch) = mismatch.filter(|_| self.bundled.is_none()) {
             self.message = mismatch.word();
             self.mismatch.get_or_insert(mismatch);
         }
@@ -273,8 +304,13 @@ impl Operation {
             return;
         }
         let block = *block;
+        if let Some(bundled) = &self.bundled {
+            // SAFETY: the job's parcels; ranks that get something wait for the end of this round.
+            let delivered = unsafe { bundled.deliver(place, leaf) };
+            self.mismatch = self.mismatch.or(delivered.err());
+        }
         let Some(leaf) = leaf else { return self.end() };
-        if self.job.pattern.gets(place.rank) && self.mismatch.is_none() {
+        if self.bundled.is_none() && self.job.pattern.gets(place.rank) && self.mismatch.is_none() {
             // SAFETY: the block of this round, and as much of what the job's pointer spans.
             unsafe { copy(block, self.job.recv.wrapping_add(self.at), self.received()) };
         }
@@ -307,15 +343,15 @@ impl Operation {
     ) -> bool {
         match self.stage {
             Stage::Begin => {
-                debug_assert!(!matches!(self.job.pattern, Pattern::Exchange(_)));
                 self.round = (self.job.bytes - self.at).min(most_of_round(place));
                 leaf.begin_round();
+                self.begin_bundled(place);
                 self.stage = Stage::Block;
                 true
             }
             Stage::Block if leaf.leads() => {
                 let Some(block) = leaf.take_result() else { return false };
-                if self.job.pattern.brings(place.rank) {
+                if self.bundled.is_none() && self.job.pattern.brings(place.rank) {
                     let own =
                         self.job.pattern.parts().map_or(0, |image| image.part(place.rank).start);
                     let send = self.job.send.wrapping_add(self.at);
@@ -327,20 +363,22 @@ impl Operation {
                 true
             }
             Stage::Block => {
-                // SAFETY: the job's pointers; a part of what they span.
+                let (send, bytes) = match &self.bundled {
+                    Some(bundled) => (bundled.slip().as_ptr(), bundled.slip().len()),
+                    None => (self.job.send.wrapping_add(self.at), self.round),
+                };
+                // SAFETY: the job's pointers, a part of what they span; or memory of this operation.
                 let given = !self.job.pattern.brings(place.rank)
-                    || unsafe {
-                        leaf.give_contribution(
-                            self.job.send.wrapping_add(self.at),
-                            self.round,
-                            self.message,
-                        )
-                    };
+                    || unsafe { leaf.give_contribution(send, bytes, self.message) };
                 if !given {
                     return false;
                 }
                 self.stage = Stage::Get;
-                if !self.job.pattern.gets(place.rank) {
+                let gets = match &self.bundled {
+                    Some(bundled) => bundled.gets(),
+                    None => self.job.pattern.gets(place.rank),
+                };
+                if !gets {
                     leaf.leave_result();
                     self.next_round();
                 }
@@ -362,6 +400,13 @@ impl Operation {
                 self.stage = Stage::Wire { block, transfers };
                 true
             }
+            Stage::Get if self.bundled.is_some() => {
+                let Some((came, delivery)) = leaf.delivered() else { return false };
+                self.take_delivery(came, delivery);
+                leaf.leave_result();
+                self.next_round();
+                true
+            }
             Stage::Get => {
                 let recv = self.job.recv.wrapping_add(self.at);
                 // SAFETY: the job's pointers; a part of what they span.
@@ -374,6 +419,17 @@ impl Operation {
             }
             Stage::Wire { .. } | Stage::Over => false,
         }
+    }
+
+    /// Takes what the leader has handed this rank, in a round of a message.
+    fn take_delivery(&mut self, message: u64, delivery: &[u8]) {
+        let Some(bundled) = &self.bundled else { return };
+        let taken = match message == self.message {
+            // SAFETY: the job's parcels.
+            true => unsafe { bundled.take(delivery) },
+            false => Err(Mismatch::OutOfStep),
+        };
+        self.mismatch = taken.err();
     }
 
     /// Notes it if a message elsewhere is of another length than here.
@@ -395,6 +451,13 @@ impl Operation {
             return true;
         }
         let Some(message) = leaf.arrived_message(local) else { return false };
+        if let Some(bundled) = &mut self.bundled {
+            let slip = leaf.slot(local, segment::BLOCK);
+            if message != self.message || !bundled.add(place, rank, slip) {
+                self.mismatch = Some(Mismatch::OutOfStep);
+            }
+            return true;
+        }
         self.compare(place, message);
         match self.mismatch {
             None => {}
@@ -425,11 +488,15 @@ impl Operation {
     /// # Safety
     /// `block` is the leaf's of this round, and nobody else reads or writes it until the transfers are over.
     unsafe fn submit_round<M: Memory, F: Transport>(
-        &self,
+        &mut self,
         place: &Place,
         block: *mut u8,
         wire: &mut Wire<M, F, Raw>,
     ) -> usize {
+        if self.bundled.is_some() {
+            self.submit_bundles(place, wire);
+            return 1;
+        }
         let job = &self.job;
         if let Some(image) = job.pattern.parts() {
             let own = block.wrapping_add(image.member(place.member).start);
@@ -457,7 +524,7 @@ impl Operation {
             let offset = image.member(place.member).start as u16;
             Part { offset, extent: image.bytes() as u16 }
         };
-        self.job.pattern.map(member, part, |parcels| parcels.hub)
+        self.job.pattern.map(member, part, |parcels| parcels.root.map(member))
     }
 
     /// Puts a gather on the wire: as one chunk if it fits, else as a broadcast of each member. `own` is

@@ -114,6 +114,30 @@ impl Leaf {
         self.segment.set(Counter::Folded, self.round);
     }
 
+    /// The leader puts something for `rank` into that rank's slot, from byte `at`.
+    ///
+    /// # Safety
+    /// The rank has given its contribution, which has been read, and waits for the end of the round.
+    pub unsafe fn deliver(&self, rank: usize, at: usize, data: &[u8]) {
+        assert!(at + data.len() <= segment::BLOCK);
+        // SAFETY: inside the slot, which the rank leaves alone until the end of the round.
+        unsafe {
+            let slot = self.segment.slot(rank).add(at);
+            std::ptr::copy_nonoverlapping(data.as_ptr(), slot, data.len());
+        }
+    }
+
+    /// To a rank that is not the leader, if the round is over: of what message it was, and the rank's slot, with what
+    /// the leader has put there.
+    pub fn delivered(&self) -> Option<(u64, &[u8])> {
+        let is_over = self.segment.get(Counter::Done) >= self.round;
+        // SAFETY: the slot has a block's bytes, and the leader leaves it alone until the rank gives again.
+        is_over.then(|| unsafe {
+            let slot = std::slice::from_raw_parts(self.segment.slot(self.me), segment::BLOCK);
+            (self.segment.get_message(Counter::Done, self.round), slot)
+        })
+    }
+
     /// The leader ends the round: the result, if there is one, is there, and is of a message.
     pub fn publish_result(&self, message: u64) {
         self.segment.set_message(Counter::Done, self.round, message);

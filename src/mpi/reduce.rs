@@ -65,7 +65,7 @@ impl Mpi {
         self.code_of(of, op).filter(|code| *code != 0).unwrap_or(FAILED)
     }
 
-    /// What the MPI returns for a reduction of this process alone; `None`: it could not be asked.
+    /// The MPI's code for a reduction of this process alone; `None`: it could not be asked.
     fn code_of(&self, (datatype, shape): (Handle, Shape), op: Handle) -> Option<c_int> {
         let (one, comm) = (self.elements(datatype, shape, 1)?, self.private_self()?);
         let in_place = self.abi.in_place as *const c_void;

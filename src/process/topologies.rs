@@ -30,7 +30,7 @@ impl Process {
         let group = self.communicators.group_for(&context, comm, &communicator, When::Due);
         // Without one, calls are counted.
         let Ok(folding) = group else { return };
-        let has_pairs = folding.group.engine.place.parcel_bytes().is_some();
+        let has_pairs = folding.group.engine.place.parcel_bytes(false).is_some();
         let wants_private = has_pairs && folding.private.is_none();
         *communicator.folding() = Some(folding);
         if wants_private {

@@ -1,12 +1,14 @@
 //! The ranks of each host, and a rank's place among them. No input or output; alike on all ranks but
 //! for each one's place.
 
+pub mod bundles;
 pub mod image;
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use bundles::Limits;
 pub use image::Image;
 
 /// The ranks of a communicator, by host.
@@ -54,14 +56,14 @@ pub struct Place {
     pub chunk_bytes: u16,
     /// Whether long messages can go by shards here.
     pub has_shards: bool,
-    /// Most chunks of a parcel, by which hosts exchange data of their own; 0: they have no exchanges.
-    pub parcel_chunks: usize,
     /// Whether two ranks swap their contributions, and each folds them, where a fold by shards would be short.
     pub swaps: bool,
     /// Longest message that is folded here, in bytes, whatever else allows more.
     pub max_bytes: usize,
     /// The last image of equal parts, and their length: most programs stay with one.
     image: Option<(usize, Arc<Image>)>,
+    /// Of exchanges by pairs of ranks.
+    limits: Limits,
 }
 
 impl Place {
@@ -69,23 +71,24 @@ impl Place {
     pub fn new(layout: Layout, rank: usize, chunk_bytes: u16, has_shards: bool) -> Option<Self> {
         let (member, _) = layout.place(rank)?;
         let (swaps, max_bytes) = (has_shards && layout.ranks() == 2, usize::MAX);
-        let (parcel_chunks, image) = (0, None);
+        let (limits, image) = (Limits::new(&layout, 0), None);
         Some(Self {
             layout,
             rank,
             member,
             chunk_bytes,
             has_shards,
-            parcel_chunks,
             swaps,
             max_bytes,
             image,
+            limits,
         })
     }
 
-    /// The same, where parcels have up to so many chunks.
-    pub fn with_parcels(self, parcel_chunks: usize) -> Self {
-        Self { parcel_chunks, ..self }
+    /// The same, where a host may have up to so many chunks for another in an exchange.
+    pub fn with_parcels(self, chunks: usize) -> Self {
+        let limits = Limits::new(&self.layout, chunks * usize::from(self.chunk_bytes));
+        Self { limits, ..self }
     }
 
     /// The same, where no message longer than so many bytes is folded.
@@ -93,10 +96,20 @@ impl Place {
         Self { max_bytes, ..self }
     }
 
-    /// Most bytes of a parcel, if each rank has a host of its own, so that parcels are of pairs of ranks.
-    pub fn parcel_bytes(&self) -> Option<usize> {
-        let most = self.parcel_chunks * usize::from(self.chunk_bytes);
-        (most > 0 && self.layout.hosts.iter().all(|ranks| ranks.len() == 1)).then_some(most)
+    /// Most bytes of a parcel, which a rank has for another in an exchange; `has_root`: if one rank is at one end of all
+    /// pairs. `None`: there are no exchanges.
+    pub fn parcel_bytes(&self, has_root: bool) -> Option<usize> {
+        self.limits.parcel(has_root)
+    }
+
+    /// Most bytes that one host has for another, of parcels of up to `parcel` bytes.
+    pub fn bundle_bytes(&self, parcel: usize, has_root: bool) -> usize {
+        self.limits.bundle(parcel, has_root)
+    }
+
+    /// Whether some host has several ranks, so that hosts exchange [bundles].
+    pub fn has_bundles(&self) -> bool {
+        self.limits.has_bundles()
     }
 
     /// The image of parts of `bytes` bytes of every rank.

@@ -15,12 +15,12 @@ use foldback::leaf::segment::Segment;
 use foldback::topology::{Image, Layout, Place};
 use foldback::wire::Algorithm::{self, Direct, Ring, Shards, Star};
 use foldback::wire::cells::Mapped;
-use foldback::wire::{Hub, Mismatch, exchanges};
+use foldback::wire::{Mismatch, exchanges};
 
 use crate::adversary::Fault;
 use crate::network::{Network, Out, Shape};
 use crate::random::Rng;
-use crate::{CALM, CELLS, CHUNK, GHOSTS, MOST, ROUGH, arithmetic};
+use crate::{CALM, CELLS, CHUNK, GHOSTS, LONG_SUM, MOST, ROUGH, arithmetic};
 
 /// One run.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ pub struct Setting {
     rest: usize,
     /// Whether the results of some go to everyone, by which all learn how far they may go.
     to_all: bool,
-    /// Whether some are exchanges: hosts of one rank each have them.
+    /// Whether some are exchanges.
     exchanges: bool,
     /// Whether some follow each other as the steps of a script.
     scripts: bool,
@@ -74,11 +74,12 @@ fn collective(setting: &Setting, layout: &Layout, rng: &mut Rng) -> Collective {
     let most = if rng.below(8) == 0 { setting.most_bytes } else { setting.most_bytes.min(2048) };
     let bytes = if rng.below(6) == 0 { 0 } else { 8 * rng.below(most / 8 + 1) as usize };
     let seed = rng.next();
-    if setting.exchanges && rng.below(2) == 0 {
-        let rows = exchanges(layout.hosts.len(), setting.window.into());
-        let most = rng.below((rows * CHUNK) as u64 + 1) as usize;
-        let hub = (rng.below(3) == 0).then_some(rng.below(layout.hosts.len() as u64) as u8);
-        let parcels = Parcels { most, hub, to: Vec::new(), from: Vec::new() };
+    let root_of_pairs = (rng.below(3) == 0).then_some(root);
+    let limit = place(setting.window, layout, 0).parcel_bytes(root_of_pairs.is_some());
+    if let Some(limit) = limit.filter(|_| setting.exchanges && rng.below(2) == 0) {
+        let most = 1 + rng.below(limit as u64) as usize;
+        let (to, from) = (Vec::new(), Vec::new());
+        let parcels = Parcels { most, root: root_of_pairs, to, from };
         let pattern = Pattern::Exchange(Arc::new(parcels));
         return Collective { pattern, bytes: most, in_place: false };
     }
@@ -114,25 +115,25 @@ impl Collective {
         (0..bytes).map(|_| rng.next() as u8).collect()
     }
 
-    /// A host's parcel for another one, of an exchange.
+    /// A rank's parcel for another one, of an exchange.
     fn parcel(&self, seed: u64, number: usize, from: usize, to: usize) -> Vec<u8> {
         let mut rng = Rng(seed ^ (number as u64) << 20 ^ (from as u64) << 50 ^ (to as u64) << 56);
         let Pattern::Exchange(parcels) = &self.pattern else { unreachable!("of an exchange") };
         let end = if number.is_multiple_of(2) { from } else { to };
-        let is_of_hub = parcels.hub.is_none_or(|hub| usize::from(hub) == end);
-        let some = from != to && is_of_hub && rng.below(2) == 0;
+        let is_of_root = parcels.root.is_none_or(|root| root == end);
+        let some = from != to && is_of_root && rng.below(2) == 0;
         let bytes = if some { rng.below(self.bytes as u64 + 1) as usize } else { 0 };
         (0..bytes).map(|_| rng.next() as u8).collect()
     }
 
-    /// The results of a rank on host `me`; of gathers, with the gaps as in `got`.
+    /// The results of a rank; of gathers, with the gaps as in `got`.
     fn answer(&self, seed: u64, number: usize, place: &Place, got: &[u8]) -> Vec<u8> {
         let ranks = place.layout.ranks();
         match &self.pattern {
             Pattern::Broadcast(root) => self.brings(seed, number, *root),
             Pattern::Barrier => Vec::new(),
             Pattern::Exchange(_) => {
-                let from = |other| self.parcel(seed, number, other, place.member);
+                let from = |other| self.parcel(seed, number, other, place.rank);
                 (0..ranks).flat_map(from).collect()
             }
             Pattern::FoldToAll(arithmetic) | Pattern::FoldToRoot(_, arithmetic) => {
@@ -222,7 +223,7 @@ impl Rank {
     fn job(&mut self, setting: &Setting, plan: &[Collective], rank: usize) -> (Job, Outcome) {
         let (number, c) = (self.begun, &plan[self.begun]);
         if let Pattern::Exchange(parcels) = &c.pattern {
-            return self.exchange(setting, c, parcels.hub);
+            return self.exchange(setting, c, parcels.root);
         }
         let mut send = c.brings(setting.seed, number, rank);
         let gets = if c.pattern.gets(rank) { c.image().map_or(c.bytes, Image::bytes) } else { 0 };
@@ -242,21 +243,26 @@ impl Rank {
     }
 
     /// The job of the next collective, an exchange.
-    fn exchange(&mut self, setting: &Setting, c: &Collective, hub: Hub) -> (Job, Outcome) {
-        let (number, me) = (self.begun, self.engine.place.member);
-        let members = 0..self.engine.place.layout.hosts.len();
-        let to = members.clone().map(|other| c.parcel(setting.seed, number, me, other));
-        let from = members.map(|other| c.parcel(setting.seed, number, other, me));
+    fn exchange(
+        &mut self,
+        setting: &Setting,
+        c: &Collective,
+        root: Option<usize>,
+    ) -> (Job, Outcome) {
+        let (number, me) = (self.begun, self.engine.place.rank);
+        let ranks = 0..self.engine.place.layout.ranks();
+        let to = ranks.clone().map(|other| c.parcel(setting.seed, number, me, other));
+        let from = ranks.map(|other| c.parcel(setting.seed, number, other, me));
         let sizes = |all: &[Vec<u8>]| all.iter().map(Vec::len).collect::<Vec<_>>();
         let (to, from): (Vec<_>, Vec<_>) = (to.collect(), from.collect());
         let mut send = to.concat();
         let mut recv = vec![0xee; from.concat().len()];
         let parcels = |sizes: Vec<usize>, mut data: *mut u8| {
             let mut all = Vec::new();
-            for (member, bytes) in (0..).zip(sizes) {
+            for (peer, bytes) in sizes.into_iter().enumerate() {
                 // Those without bytes may be there, or not.
-                if bytes > 0 || member % 2 == 0 && usize::from(member) != me {
-                    all.push(Parcel { member, data, bytes });
+                if bytes > 0 || peer % 2 == 0 && peer != me {
+                    all.push(Parcel { peer, data, bytes });
                 }
                 data = data.wrapping_add(bytes);
             }
@@ -264,7 +270,7 @@ impl Rank {
         };
         let to = parcels(sizes(&to), send.as_mut_ptr());
         let from = parcels(sizes(&from), recv.as_mut_ptr());
-        let pattern = Pattern::Exchange(Arc::new(Parcels { most: c.bytes, hub, to, from }));
+        let pattern = Pattern::Exchange(Arc::new(Parcels { most: c.bytes, root, to, from }));
         let (nothing, over) = (std::ptr::NonNull::dangling().as_ptr(), Outcome::default());
         self.under_way.push_back(Under { number, send, recv, over: Arc::clone(&over) });
         self.begun += 1;
@@ -290,9 +296,16 @@ impl Rank {
     }
 }
 
+/// The place of a rank in a group with so many cells.
+fn place(window: u32, layout: &Layout, rank: usize) -> Place {
+    let (members, window) = (layout.hosts.len(), window.into());
+    let has_shards = Algorithm::has_shards(members, window);
+    let place = Place::new(layout.clone(), rank, CHUNK as u16, has_shards);
+    place.expect("the rank is on a host").with_parcels(exchanges(members, window))
+}
+
 /// The ranks of a layout, on a network.
 fn ranks(layout: &Layout, network: &Network, window: u32) -> Vec<Rank> {
-    let members = layout.hosts.len() as u8;
     let mut ranks: Vec<Option<Rank>> = (0..layout.ranks()).map(|_| None).collect();
     for (me, host) in layout.hosts.iter().enumerate() {
         let me = me as u8;
@@ -304,9 +317,7 @@ fn ranks(layout: &Layout, network: &Network, window: u32) -> Vec<Rank> {
             let segment = first.take().map_or_else(|| Segment::open(&file, host.len()), Ok);
             let segment = segment.expect("memory that is shared");
             let leaf = (host.len() > 1).then(|| Leaf::new(segment, local, host.len()));
-            let has_shards = Algorithm::has_shards(members.into(), window.into());
-            let place = Place::new(layout.clone(), rank, CHUNK as u16, has_shards);
-            let place = place.expect("the rank is on a host");
+            let place = place(window, layout, rank);
             let engine = Engine::new(place, (local == 0).then(|| network.wire(me)), leaf);
             ranks[rank] = Some(Rank { engine, begun: 0, under_way: VecDeque::new(), away: 0 });
         }
@@ -399,6 +410,7 @@ pub fn drawn(seed: u64) -> Setting {
         most_ranks_per_host: 1 + seed % 3,
         depth: 1 + (seed % 4) as usize * 2,
         rest: [7, 10, 50][(seed % 3) as usize],
+        exchanges: (seed / 5).is_multiple_of(2),
         window: [256, 8, 64, 16][(seed / 3 % 4) as usize],
         algorithm: [None, Some(Star), Some(Direct), Some(Shards), Some(Ring)]
             [(seed / 2 % 5) as usize],
@@ -429,19 +441,91 @@ fn collectives_wait_for_the_script_before_them() {
     }
 }
 
-/// Kernels have the parcels of ranks that are away.
+/// Kernels and leaders' hosts have the parcels of ranks that are away.
 #[test]
-fn hosts_of_one_rank_exchange_parcels() {
-    for seed in 8000u64..8040 {
+fn ranks_exchange_parcels() {
+    for seed in 8000u64..8120 {
         let fault = [CALM, ROUGH, GHOSTS, ROUGH][(seed % 4) as usize];
         run(&Setting {
-            most_ranks_per_host: 1,
+            most_ranks_per_host: 1 + seed % 5,
             exchanges: true,
             window: [64, 256, 128][(seed % 3) as usize],
             scripts: seed.is_multiple_of(2),
             fault: Fault { crashes: u64::from(seed % 5 == 0), ..fault },
             ..drawn(seed)
         });
+    }
+}
+
+/// Ranks 0 and 1 are on one host, 2 and 3 on another. Rank `from` has other bytes for rank `to` than that one expects.
+/// Rank 0 has something for rank 3 besides, and rank 2 for rank 1.
+fn disagree(from: usize, to: usize, [sent, expected]: [usize; 2], seed: u64) {
+    let layout = Layout::new(["a", "a", "b", "b"]);
+    let network = Network::new(seed, CELLS, 2, seed.is_multiple_of(2), ROUGH);
+    let what = format!("{from} to {to}, {sent} for {expected}, seed {seed}");
+    let mut all = ranks(&layout, &network, CELLS.window);
+    let bytes = |pair, odd| match pair {
+        _ if pair == (from, to) => odd,
+        (0, 3) | (2, 1) => 40,
+        _ => 0,
+    };
+    let mut memory: Vec<_> = (0..4).map(|_| ([[7u8; 4000]; 4], [[0u8; 4000]; 4], [3u64])).collect();
+    let mut outcomes = Vec::new();
+    for (me, (rank, (to, from, words))) in all.iter_mut().zip(&mut memory).enumerate() {
+        let parcels = |of: &mut [[u8; 4000]; 4], bytes: &dyn Fn(usize) -> usize| {
+            let all = of.iter_mut().enumerate();
+            all.map(|(peer, of)| Parcel { peer, data: of.as_mut_ptr(), bytes: bytes(peer) })
+                .collect()
+        };
+        let to = parcels(to, &|other| bytes((me, other), sent));
+        let from = parcels(from, &|other| bytes((other, me), expected));
+        let exchange = Arc::new(Parcels { most: 4000, root: None, to, from });
+        let data = words.as_mut_ptr().cast();
+        let exchange = (Pattern::Exchange(exchange), 4000);
+        for (pattern, bytes) in [exchange, (Pattern::FoldToAll(LONG_SUM), 8)] {
+            let (over, job) = (Outcome::default(), Job { pattern, bytes, send: data, recv: data });
+            // SAFETY: the memory is kept, and left alone, until all is over.
+            unsafe { rank.engine.start_in_turn(job, Star, Arc::clone(&over)) };
+            outcomes.push(over);
+        }
+    }
+    let (start, mut steps) = (Instant::now(), 0);
+    while outcomes.iter().any(|over| over.get().is_none()) {
+        steps += 1;
+        assert!(steps < 2_000_000 && start.elapsed() < MOST, "stuck: {what}");
+        if !network.deliver() {
+            for rank in &mut all {
+                rank.engine.poll(|| start + Duration::from_micros(network.now()));
+                assert!(!rank.engine.is_out_of_step(), "{what}");
+                network.pass_time();
+            }
+        }
+    }
+    let host = |rank| layout.place(rank).expect("a rank").0;
+    for me in 0..4 {
+        // What comes in one bundle with the odd parcel has its fate.
+        let other = [None, Some(2), None, Some(0)][me];
+        let is_beside = |other| (host(from), host(to)) == (host(other), host(me));
+        let is_told = me == to || other.is_some_and(is_beside);
+        let told = outcomes[2 * me].get().expect("it is over");
+        assert_eq!(matches!(told, Err(Mismatch::Length { .. })), is_told, "{me}: {told:?}, {what}");
+        assert!(is_told || told.is_ok(), "{me}: {told:?}, {what}");
+        if let Some(other) = other.filter(|_| !is_told) {
+            assert_eq!(memory[me].1[other][..40], [7; 40], "{me}: {what}");
+        }
+        assert_eq!(outcomes[2 * me + 1].get(), Some(&Ok(())), "{me}: {what}");
+        assert_eq!(memory[me].2, [12], "{me}: {what}");
+    }
+}
+
+#[test]
+fn ranks_that_do_not_agree_on_a_parcel_go_on() {
+    for seed in 0..10 {
+        for (from, to) in [(0, 2), (1, 3), (1, 2), (3, 0), (0, 1), (3, 2)] {
+            for lengths in [[8, 16], [16, 8], [8, 4000], [4000, 8]] {
+                disagree(from, to, lengths, seed);
+            }
+        }
     }
 }
 
