@@ -48,6 +48,15 @@ static __always_inline __u64 fb_others(const struct fb_group *group)
 	return fb_all_members(group) & ~(1ULL << (group->self & 63));
 }
 
+/* The members that a contribution or a broadcast of this host's is to go to, one bit each. */
+static __always_inline __u64 fb_receivers(const struct fb_frame *frame,
+					  const struct fb_group *group)
+{
+	__u64 others = fb_others(group);
+
+	return frame->flags == FB_FLAG_SOME ? others & frame->consumed : others;
+}
+
 /* Takes the cell's lock. The holder runs on another CPU, with bottom halves off, or is the leader
  * process filling in a cell, so it holds the lock for about a microsecond. But a virtual CPU may be
  * put to sleep, hence the bound. */
@@ -307,7 +316,7 @@ static __always_inline void fb_hear(const struct fb_context *c, int alone)
 	struct fb_control *control = c->control;
 
 	if (!control->multicast || c->frame->kind == FB_KIND_PIECE ||
-	    c->frame->flags == FB_FLAG_RING)
+	    c->frame->flags == FB_FLAG_RING || c->frame->flags == FB_FLAG_SOME)
 		return;
 	if (!alone)
 		control->missed -= control->missed > 0;

@@ -46,7 +46,8 @@ static __always_inline int fb_flags_well_formed(const struct fb_frame *frame)
 			return 1;
 	}
 	return flags == 0 || flags == FB_FLAG_RESULT_TO_ALL || flags == FB_FLAG_DIRECT ||
-	       flags == FB_FLAG_RING || (flags == FB_FLAG_POSTED && frame->kind == FB_KIND_PIECE);
+	       flags == FB_FLAG_RING || (flags == FB_FLAG_POSTED && frame->kind == FB_KIND_PIECE) ||
+	       (flags == FB_FLAG_SOME && frame->kind == FB_KIND_BROADCAST);
 }
 
 /* Neighbours on a ring. */

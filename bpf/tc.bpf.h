@@ -200,13 +200,13 @@ static __always_inline int fb_fold_own(const struct fb_packet *packet, struct fb
 	return why;
 }
 
-/* Sends the packet of the leader's to all other members. */
+/* Sends the packet of the leader's to all other members, or to those that it is for. */
 static __always_inline int fb_fan_out(struct __sk_buff *skb, struct fb_headers *headers,
 				      struct fb_context *c, const __u8 *own_mac)
 {
 	__u32 bytes = skb->gso_size ? skb->len : FB_HEADER_BYTES + headers->frame.length;
 	__u32 frames = fb_frames_of(skb);
-	__u64 mask = fb_others(c->group);
+	__u64 mask = fb_receivers(&headers->frame, c->group);
 
 	c->counters->fan_outs += frames;
 	if (!fb_find_cell(c))

@@ -22,7 +22,7 @@
 
 enum {
 	FB_WIRE_MAGIC = 0x4b434246, /* "FBCK" in memory on a little-endian host */
-	FB_WIRE_VERSION = 12,
+	FB_WIRE_VERSION = 13,
 	/* Default; unassigned by IANA. Below 1024, so that no user but root may have it while no
 	 * agent is there; and below 512, where no system call draws a port by chance
 	 * (bindresvport). */
@@ -106,6 +106,8 @@ enum fb_flag {
 	FB_FLAG_RING = 8,
 	/* Of a piece: its sender keeps it in its cell, and sends it again if it is asked. */
 	FB_FLAG_POSTED = 16,
+	/* Of a broadcast: it goes to some members only, one bit each in `consumed`. */
+	FB_FLAG_SOME = 32,
 };
 
 /* A bit of `message`. */
@@ -132,7 +134,8 @@ struct fb_frame {
 	__u64 token; /* random, per group: names the group, and admits nobody */
 	__u64 seq;   /* chunk sequence number, from 1, never wraps */
 	/* Contribution: the sender has released every chunk up to here.
-	 * Result: the least of the contributions', so all members have. */
+	 * Result: the least of the contributions', so all members have.
+	 * Broadcast with FB_FLAG_SOME: the members that it goes to. */
 	__u64 consumed;
 	__u8 source;   /* member that sent the frame */
 	__u8 target;   /* member that aggregates the chunk, is its root (broadcast), or gets it

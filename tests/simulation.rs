@@ -29,7 +29,7 @@ use foldback::leaf::arithmetic::{Arithmetic, Element, Operator};
 use foldback::leaf::fold::fold;
 use foldback::wire::Algorithm::{self, Direct, Ring, Shards, Star};
 use foldback::wire::cells::Mapped;
-use foldback::wire::{Buffers, Hub, Kind, Mismatch, Over, Part, Transfer, Wire};
+use foldback::wire::{Buffers, Kind, Mismatch, Over, Part, Parties, Transfer, Wire};
 use network::{Network, Out, Shape};
 use random::Rng;
 
@@ -47,7 +47,7 @@ struct Collective {
     bytes: usize,
 }
 
-type Pattern = foldback::wire::Pattern<u8, (), Hub>;
+type Pattern = foldback::wire::Pattern<u8, (), Parties<u8>>;
 
 /// The arithmetic where any will do.
 const LONG_SUM: Arithmetic = Arithmetic { op: Operator::Sum, element: Element::I64 };
@@ -97,7 +97,7 @@ fn collectives(
                 Order::Mixed => draw(&mut rng, 5),
                 Order::Parcels { alone, .. } if alone || rng.below(2) == 0 => {
                     let hub = rng.below(u64::from(members)) as u8;
-                    Pattern::Exchange((rng.below(3) == 0).then_some(hub))
+                    Pattern::Exchange(parties(&mut rng, hub))
                 }
                 Order::Parcels { .. } => draw(&mut rng, 5),
                 Order::Looks([first, second])
@@ -141,21 +141,34 @@ fn part_bytes(c: &Collective, index: usize, member: u8) -> usize {
     Rng(index as u64 ^ u64::from(member) << 32).below(c.bytes as u64 + 1) as usize
 }
 
-/// Bytes of a parcel of an exchange: half of them have none. With a hub, they go to it or come from it, by turns.
+/// Any of them.
+fn parties<R>(rng: &mut Rng, hub: R) -> Parties<R> {
+    match rng.below(4) {
+        0 => Parties::Hub(hub),
+        1 => Parties::Vectors,
+        _ => Parties::Any,
+    }
+}
+
+/// Bytes of a parcel of an exchange: half of them have none. With a hub, they go to it or come from it, by turns. A
+/// vector is as long for all.
 fn parcel_bytes(c: &Collective, index: usize, from: u8, to: u8) -> usize {
     let mut rng = Rng(index as u64 ^ u64::from(from) << 32 ^ u64::from(to) << 40);
-    let Pattern::Exchange(hub) = c.pattern else { unreachable!("of an exchange") };
+    let Pattern::Exchange(parties) = c.pattern else { unreachable!("of an exchange") };
     let end = if index.is_multiple_of(2) { from } else { to };
     match rng.below(8) {
-        _ if from == to || hub.is_some_and(|hub| hub != end) => 0,
+        _ if from == to || parties.hub().is_some_and(|hub| hub != end) => 0,
         0..4 => 0,
+        _ if parties == Parties::Vectors => part_bytes(c, index, from),
         4 => c.bytes,
         _ => rng.below(c.bytes as u64 + 1) as usize,
     }
 }
 
 fn parcel(seed: u64, c: &Collective, index: usize, from: u8, to: u8) -> Vec<u8> {
-    contribution(seed ^ u64::from(to), index, from, parcel_bytes(c, index, from, to))
+    let is_vector = c.pattern == Pattern::Exchange(Parties::Vectors);
+    let of = if is_vector { seed } else { seed ^ u64::from(to) };
+    contribution(of, index, from, parcel_bytes(c, index, from, to))
 }
 
 fn padded(bytes: usize) -> usize {
@@ -256,7 +269,7 @@ fn transfers(
     let all = |until| (0..until).map(|other| padded(part_bytes(c, index, other))).sum();
     let (offset, extent): (usize, usize) = (all(me), all(members));
     let part = Part { offset: offset as u16, extent: extent.max(8) as u16 };
-    let kind = c.pattern.map(|root| root, |()| part, |hub| *hub);
+    let kind = c.pattern.map(|root| root, |()| part, |parties| *parties);
     if let Pattern::Exchange(_) = c.pattern {
         let to = (0..members).map(|other| parcel(seed, c, index, me, other)).collect();
         let from = (0..members).map(|other| vec![0xee; parcel_bytes(c, index, other, me)]);

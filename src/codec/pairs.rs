@@ -16,6 +16,7 @@ use crate::mpi::Mpi;
 use crate::mpi::messages::{Buffer, Messages};
 use crate::mpi::pmpi::Handle;
 use crate::plan::Piece;
+use crate::wire::Parties;
 
 /// An exchange of one rank, besides its parcels.
 #[derive(Default)]
@@ -46,6 +47,11 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
+    /// Its first edge alone.
+    fn first(&self) -> Self {
+        Self { edges: &self.edges[..1], ..*self }
+    }
+
     /// The elements, if they lie as a parcel does.
     fn straight(&self) -> Option<&Elements> {
         match self.edges {
@@ -55,15 +61,15 @@ impl Pair<'_> {
     }
 }
 
-/// The pairs of some edges that have data; edges are sorted by rank.
-fn pairs(edges: &[Edge]) -> impl Iterator<Item = Pair<'_>> {
-    let pair = |edges: &'_ [Edge]| {
-        let bytes = edges.iter().map(|edge| edge.elements.bytes()).sum();
-        (bytes > 0).then_some((edges[0].rank, bytes))
+/// The pairs of some edges that have data; edges are sorted by rank. A vector goes to a rank once, by however many edges.
+fn pairs(edges: &[Edge], are_vectors: bool) -> impl Iterator<Item = Pair<'_>> {
+    let bytes = move |edges: &'_ [Edge]| {
+        let taken = if are_vectors { 1 } else { edges.len() };
+        edges[..taken].iter().map(|edge| edge.elements.bytes()).sum()
     };
     edges.chunk_by(|one, other| one.rank == other.rank).filter_map(move |edges| {
-        let (rank, bytes) = pair(edges)?;
-        Some(Pair { rank, edges, bytes })
+        let pair = Pair { rank: edges[0].rank, edges, bytes: bytes(edges) };
+        (pair.bytes > 0).then_some(pair)
     })
 }
 
@@ -84,20 +90,27 @@ pub unsafe fn lay_out(
     (rank, most): (usize, usize),
 ) -> (Arc<Parcels>, Exchange) {
     let mut exchange = Exchange::default();
-    let mut parcels = Parcels { most, root: edges.root, to: Vec::new(), from: Vec::new() };
+    let mut parcels = Parcels { most, parties: edges.parties, to: Vec::new(), from: Vec::new() };
     let (to, from) = (by_rank(&edges.to), by_rank(&edges.from));
+    let are_vectors = edges.parties == Parties::Vectors;
     // SAFETY: as demanded of this function.
     unsafe {
-        for pair in pairs(&to).filter(|pair| pair.rank != rank) {
+        for pair in pairs(&to, are_vectors).filter(|pair| pair.rank != rank) {
             if pair.bytes <= most {
-                parcels.to.push(exchange.outgoing(mpi, &pair, edges.in_place));
+                let before = parcels.to.first().filter(|_| are_vectors);
+                let parcel = match before {
+                    Some(before) => Parcel { peer: pair.rank, ..*before },
+                    None if are_vectors => exchange.outgoing(mpi, &pair.first(), false),
+                    None => exchange.outgoing(mpi, &pair, edges.in_place),
+                };
+                parcels.to.push(parcel);
             } else {
                 exchange.send_apart(mpi, &pair, edges.in_place);
             }
         }
-        for pair in pairs(&from).filter(|pair| pair.rank != rank) {
+        for pair in pairs(&from, are_vectors).filter(|pair| pair.rank != rank) {
             if pair.bytes <= most {
-                parcels.from.push(exchange.incoming(&pair));
+                parcels.from.push(exchange.incoming(&pair, are_vectors));
             } else {
                 exchange.from.extend(pair.edges.iter().filter_map(buffer));
             }
@@ -132,7 +145,7 @@ impl Exchange {
         Parcel { peer, data, bytes }
     }
 
-    fn incoming(&mut self, pair: &Pair<'_>) -> Parcel {
+    fn incoming(&mut self, pair: &Pair<'_>, is_vector: bool) -> Parcel {
         let (peer, bytes) = (pair.rank, pair.bytes);
         if let Some(elements) = pair.straight() {
             return Parcel { peer, data: elements.data.cast(), bytes };
@@ -141,7 +154,8 @@ impl Exchange {
         let mut at = 0;
         for Edge { elements, .. } in pair.edges {
             self.deliveries.push((data.wrapping_add(at).cast_const(), *elements));
-            at += elements.bytes();
+            // All edges get the vector.
+            at += if is_vector { 0 } else { elements.bytes() };
         }
         Parcel { peer, data, bytes }
     }

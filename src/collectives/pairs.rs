@@ -14,6 +14,7 @@ use crate::gate::{Admitted, Ends, Facts, Left, Reason, Refused};
 use crate::mpi::topology::Order;
 use crate::plan::{Case, Fit, Plan, Sink, Source, moving};
 use crate::topology::Place;
+use crate::wire::Parties;
 
 /// The contract of the file of a collective of pairs: the facts in which these collectives differ.
 pub trait OfPairs {
@@ -109,7 +110,8 @@ pub fn neighbors(bench: &Bench<'_, impl Facts>, blocks: Blocks) -> Result<Ends, 
         Some(_) => Wraps::Ordered,
         None => Wraps::Unordered,
     };
-    Ok(with_edges(bench.ends(), Edges { to, from, wraps, ..Edges::default() }))
+    let parties = if blocks == Blocks::One { Parties::Vectors } else { Parties::Any };
+    Ok(with_edges(bench.ends(), Edges { to, from, wraps, parties, ..Edges::default() }))
 }
 
 /// Each rank has data for the root, whose side has arrays.
@@ -118,7 +120,7 @@ pub fn neighbors(bench: &Bench<'_, impl Facts>, blocks: Blocks) -> Result<Ends, 
 /// The arguments are wrong.
 pub fn to_root(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {
     let (root, Call { send, recv, .. }) = (bench.root()?, bench.call);
-    let mut edges = Edges { root: Some(root), ..Edges::default() };
+    let mut edges = Edges { parties: Parties::Hub(root), ..Edges::default() };
     let is_root = root == bench.rank;
     if is_root {
         bench.refuse_own_part_by_arrays(send, recv)?;
@@ -138,7 +140,7 @@ pub fn to_root(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {
 /// The arguments are wrong.
 pub fn from_root(bench: &Bench<'_, impl Facts>) -> Result<Ends, Refused> {
     let (root, Call { send, recv, .. }) = (bench.root()?, bench.call);
-    let mut edges = Edges { root: Some(root), ..Edges::default() };
+    let mut edges = Edges { parties: Parties::Hub(root), ..Edges::default() };
     let is_root = root == bench.rank;
     if is_root {
         bench.refuse_own_part_by_arrays(recv, send)?;
@@ -163,7 +165,7 @@ fn with_edges(ends: Ends, edges: Edges) -> Ends {
 fn fit(case: Case<'_>, place: &mut Place) -> Result<Fit, Reason> {
     let edges = case.ends.edges.as_ref();
     let wraps = edges.map_or(Wraps::Not, |edges| edges.wraps);
-    let has_root = edges.is_some_and(|edges| edges.root.is_some());
+    let has_root = edges.is_some_and(|edges| edges.parties.hub().is_some());
     let is_ordered = match wraps {
         Wraps::Not => true,
         // Open MPI has another order in calls that do not block.
@@ -202,7 +204,8 @@ pub fn plan_all_to_all(ends: &Ends, bytes: usize) -> Plan {
 
 /// The plan of a collective in which each rank has a part for the root.
 pub fn plan_to_root(ends: &Ends, bytes: usize) -> Plan {
-    let mut edges = Edges { root: ends.root, ..Edges::default() };
+    let parties = ends.root.map_or(Parties::Any, Parties::Hub);
+    let mut edges = Edges { parties, ..Edges::default() };
     if let Some(gets) = ends.gets {
         edges.from = edges_of(0..ends.ranks, |rank| part_of(ends, gets, rank));
     }
@@ -228,7 +231,7 @@ fn edges_of(ranks: impl Iterator<Item = usize>, of: impl Fn(usize) -> Elements) 
 
 fn exchange(ends: &Ends, edges: Arc<Edges>, bytes: usize) -> Plan {
     // The codec fills them.
-    let parcels = Parcels { most: bytes, root: None, to: Vec::new(), from: Vec::new() };
+    let parcels = Parcels { most: bytes, parties: Parties::Any, to: Vec::new(), from: Vec::new() };
     Plan {
         pattern: Pattern::Exchange(Arc::new(parcels)),
         bytes,

@@ -9,7 +9,7 @@ use crate::leaf::Leaf;
 use crate::topology::Place;
 use crate::topology::bundles::{self, Bundles};
 use crate::wire::cells::Memory;
-use crate::wire::{Kind, Mismatch, Transfer, Transport, Wire};
+use crate::wire::{Kind, Mismatch, Parties, Transfer, Transport, Wire};
 
 /// The state of such an exchange. Its parcels are as [`Parcels`] says.
 pub(super) struct Bundled {
@@ -40,7 +40,7 @@ impl Bundled {
         let slip = bundles::slip(place.rank, to, from);
         let leads = place.layout.hosts[place.member][0] == place.rank;
         let bundles = leads.then(|| {
-            let mut bundles = Bundles::new(place, parcels.most, parcels.root);
+            let mut bundles = Bundles::new(place, parcels.most, parcels.parties.hub());
             assert!(bundles.add(place, place.rank, &slip), "parcels beyond the limits");
             bundles
         });
@@ -78,9 +78,11 @@ impl Bundled {
             }
         }
         let host = |rank| place.layout.place(rank).map(|(host, _)| host);
-        let Parcels { most, root, .. } = *self.parcels;
-        let most = place.bundle_bytes(most, root.is_some());
-        let parcels = Parcels { most, root: root.and_then(host), to, from };
+        // What is a vector of a rank's is no vector of its host's.
+        let hub = self.parcels.parties.hub();
+        let most = place.bundle_bytes(self.parcels.most, hub.is_some());
+        let parties = hub.and_then(host).map_or(Parties::Any, Parties::Hub);
+        let parcels = Parcels { most, parties, to, from };
         // SAFETY: the memory of the bundles, which is left alone until the transfer is over.
         unsafe { submit(Arc::new(parcels), wire) };
     }
@@ -138,7 +140,7 @@ pub(super) unsafe fn submit<M: Memory, F: Transport>(
     parcels: Arc<Parcels>,
     wire: &mut Wire<M, F, Raw>,
 ) {
-    let kind = Kind::Exchange(parcels.root.map(|root| root as u8));
+    let kind = Kind::Exchange(parcels.parties.map(|hub| hub as u8));
     let transfer = Transfer::new(kind, parcels.most);
     // SAFETY: as demanded of this function.
     wire.submit(transfer, unsafe { Raw::exchange(parcels) });

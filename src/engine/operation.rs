@@ -524,7 +524,7 @@ impl Operation {
             let offset = image.member(place.member).start as u16;
             Part { offset, extent: image.bytes() as u16 }
         };
-        self.job.pattern.map(member, part, |parcels| parcels.root.map(member))
+        self.job.pattern.map(member, part, |parcels| parcels.parties.map(member))
     }
 
     /// Puts a gather on the wire: as one chunk if it fits, else as a broadcast of each member. `own` is

@@ -1,14 +1,16 @@
 //! The parcels of an exchange: what a rank has for each other one, and gets from it.
 #![allow(unsafe_code)]
 
+use crate::wire::Parties;
+
 /// The parcels of an exchange on one rank. The pointers are as [`Parcel`] says until the operation is over;
 /// nobody else writes there meanwhile, nor reads what `from` names. `unsafe` code that works with them relies on that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parcels {
     /// Bytes that a parcel may have at most, alike on all ranks. More of them take more of the group's sequence.
     pub most: usize,
-    /// The rank at one end of all parcels, alike on all ranks, if there is one. Fewer numbers do then.
-    pub root: Option<usize>,
+    /// What all ranks know of the ends, alike. Vectors: the data in `to` are the same memory.
+    pub parties: Parties<usize>,
     /// To others: at most one to each, by rank.
     pub to: Vec<Parcel>,
     /// From others: at most one from each, by rank. They overlap neither each other nor those in `to`.

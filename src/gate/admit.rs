@@ -108,8 +108,9 @@ impl<'a, F: Facts, Q: Fn() -> bool> Candidate<'a, F, Q> {
             self.seen.datatype = datatype_number(self.mpi.datatype(side.datatype));
         }
         // A larger limit takes more of the sequence from all calls. Those with a root are so short that this costs more
-        // than it brings.
-        match self.max_bytes(self.measured && !has_root) {
+        // than it brings. Calls that do not block have it, too: a message of the MPI below foldback's own request costs
+        // more than a parcel of four chunks.
+        match self.max_bytes(self.shared.policy == Policy::Auto && !has_root) {
             0 => Err(Reason::TooLarge.into()),
             max_bytes => Ok(self.admit_bytes(0, max_bytes)),
         }

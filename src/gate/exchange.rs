@@ -6,6 +6,7 @@ use super::{Facts, Refused};
 use crate::call::{Elements, Side};
 use crate::mpi::pmpi::Handle;
 use crate::mpi::topology::{Neighbors, Order};
+use crate::wire::Parties;
 
 /// The data that a rank exchanges, edge by edge. Edges without data are left out; an edge may be to the rank itself.
 #[derive(Clone, Default)]
@@ -16,8 +17,8 @@ pub struct Edges {
     pub wraps: Wraps,
     /// The data that it sends are in its receive buffer.
     pub in_place: bool,
-    /// The rank to which all edges go, or from which all come, if there is one.
-    pub root: Option<usize>,
+    /// What all ranks know of the ends.
+    pub parties: Parties<usize>,
 }
 
 /// Whether one rank is both neighbours in a dimension of a grid.

@@ -108,7 +108,8 @@ impl<M: Memory, D: Datagrams> UserspaceHook<M, D> {
     }
 
     fn fan_out(&self, frame: &b::fb_frame, payload: &[u8]) {
-        for member in self.group.identity().others() {
+        let others = self.group.identity().others();
+        for member in others.filter(|member| native::goes_to(frame, *member)) {
             self.send(member, frame, payload);
         }
     }

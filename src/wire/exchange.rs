@@ -9,14 +9,14 @@ use std::ops::Range;
 
 use super::cells::Memory;
 use super::flight::{Awaited, Coming, Flight, Flights};
-use super::pairs::{Hub, Pairs};
+use super::pairs::{Pairs, Parties};
 use super::{Buffers, Mismatch, Transport, Wire, most_frames};
 use crate::bindings as b;
 
 impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
     /// The numbers of an exchange that starts now.
-    pub(super) fn next_pairs(&self, rows: usize, hub: Hub) -> Pairs {
-        Pairs { base: self.next_seq, rows, members: self.identity.members, hub }
+    pub(super) fn next_pairs(&self, rows: usize, parties: Parties<u8>) -> Pairs {
+        Pairs { base: self.next_seq, rows, members: self.identity.members, parties }
     }
 
     /// Sends this member's parcels, and notes what is to come. The sequence has room for it all.
@@ -30,9 +30,16 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
         let flight = flights.get(number).expect("it is being started");
         flight.started += pairs.rows;
         // Each begins with another member, or all would send to the first one at once.
-        for step in 1..self.identity.members {
-            let to = (usize::from(me) + usize::from(step)) % usize::from(self.identity.members);
-            self.send_parcel(&pairs, to as u8, flight.buffers.parcel(to as u8));
+        let members = usize::from(self.identity.members);
+        let others = (1..members).map(|step| ((usize::from(me) + step) % members) as u8);
+        let filled = others.filter(|to| !flight.buffers.parcel(*to).is_empty());
+        if pairs.parties == Parties::Vectors {
+            let mask = filled.clone().fold(0, |mask, to| mask | 1 << to);
+            if let Some(first) = filled.min() {
+                self.send_vector(&pairs, mask, flight.buffers.parcel(first));
+            }
+        } else {
+            filled.for_each(|to| self.send_parcel(&pairs, to, flight.buffers.parcel(to)));
         }
         let mut awaited = Vec::new();
         for source in self.identity.others() {
@@ -78,6 +85,28 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
         }
     }
 
+    /// Posts a vector and sends it to the members of `mask`, as a broadcast to these.
+    fn send_vector(&mut self, pairs: &Pairs, mask: u64, vector: &[u8]) {
+        let (me, message) = (self.identity.me, vector.len() as u64);
+        debug_assert!(self.rows(vector.len()) <= pairs.rows, "{message} bytes");
+        let mut frames = Vec::new();
+        for (row, payload) in vector.chunks(self.identity.chunk_bytes.into()).enumerate() {
+            let frame = b::fb_frame {
+                seq: pairs.piece(me, me, row),
+                consumed: mask,
+                target: me,
+                length: payload.len() as u16,
+                flags: b::FB_FLAG_SOME as u8,
+                message,
+                ..self.frame(b::FB_KIND_BROADCAST)
+            };
+            let frame = self.identity.seal.with_payload(frame, payload);
+            self.cells.post_broadcast(&frame, payload);
+            frames.push(frame);
+        }
+        self.fan_out(&frames);
+    }
+
     /// The part of a parcel of so many bytes that a row has.
     fn row_of(&self, bytes: usize, row: usize) -> Range<usize> {
         let chunk = usize::from(self.identity.chunk_bytes);
@@ -121,7 +150,11 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
     ) -> Option<Mismatch> {
         let expected = flight.buffers.expects(source) as u64;
         let (kind, message) = self.cells.terms(seq);
-        let same_kind = kind == b::FB_KIND_PIECE;
+        let own = match flight.parties() {
+            Some(Parties::Vectors) => b::FB_KIND_BROADCAST,
+            _ => b::FB_KIND_PIECE,
+        };
+        let same_kind = kind == own;
         (!same_kind || message != expected)
             .then(|| Mismatch::of(expected, message, same_kind, u64::MAX))
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::buffers::Buffers;
 use super::cells::Memory;
-use super::pairs::{Hub, Pairs};
+use super::pairs::{Pairs, Parties};
 use super::patience::Turn;
 use super::stripe::Stripe;
 use super::{
@@ -39,7 +39,7 @@ enum Way {
     Single,
     Shards,
     /// An exchange: all at once.
-    Pairs(Hub),
+    Pairs(Parties<u8>),
 }
 
 /// The next thing to start of a transfer.
@@ -58,6 +58,14 @@ pub struct Over<B> {
 }
 
 impl<B> Flight<B> {
+    /// Of an exchange: what all know of its ends.
+    pub(super) fn parties(&self) -> Option<Parties<u8>> {
+        match self.way {
+            Way::Pairs(parties) => Some(parties),
+            Way::Single | Way::Shards => None,
+        }
+    }
+
     fn is_over(&self) -> bool {
         self.started == self.chunks && self.awaited == 0
     }
@@ -119,7 +127,7 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
         let chunks = transfer.chunks(usize::from(self.identity.chunk_bytes));
         let (members, window) = (self.identity.members, self.cells.window());
         let way = match transfer.kind {
-            Kind::Exchange(hub) => Way::Pairs(hub),
+            Kind::Exchange(parties) => Way::Pairs(parties),
             _ if transfer.is_by_shards(members, window) => Way::Shards,
             _ => Way::Single,
         };
@@ -199,7 +207,7 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
             let next = match flight.way {
                 Way::Single => Next::Chunk,
                 Way::Shards => Next::Stripe(self.next_stripe(&transfer, chunk, of)),
-                Way::Pairs(hub) => Next::Exchange(self.next_pairs(of, hub)),
+                Way::Pairs(parties) => Next::Exchange(self.next_pairs(of, parties)),
             };
             // Counted from the oldest that is waited for: what others learn of us must not fall
             // behind (docs/contributing/protocol.md).

@@ -35,7 +35,7 @@ pub use buffers::Buffers;
 pub use flight::Over;
 pub use identity::Identity;
 pub use mismatch::Mismatch;
-pub use pairs::Hub;
+pub use pairs::Parties;
 pub use pattern::Pattern;
 pub use transfer::{Kind, Part, Transfer};
 

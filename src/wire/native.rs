@@ -41,6 +41,11 @@ impl Reply {
     }
 }
 
+/// Whether a contribution or a broadcast of this host's is to go to another member: see `fb_receivers()` in `bpf/cell.h`.
+pub fn goes_to(frame: &b::fb_frame, member: u8) -> bool {
+    u32::from(frame.flags) != b::FB_FLAG_SOME || frame.consumed >> member & 1 == 1
+}
+
 /// The group, as the code of the cells needs it: without its members' addresses.
 pub struct Group {
     group: b::fb_group,

@@ -1,13 +1,13 @@
 //! Transfers on the wire: each is one collective, or a part of one, in terms of members.
 
-use super::pairs::Hub;
+use super::pairs::Parties;
 use super::pattern::Pattern;
 use super::{Algorithm, stripe};
 use crate::bindings as b;
 use crate::leaf::arithmetic::Arithmetic;
 
 /// The effect of a transfer. Roots are members, and a gather is of one chunk.
-pub type Kind = Pattern<u8, Part, Hub>;
+pub type Kind = Pattern<u8, Part, Parties<u8>>;
 
 /// This member's part of a gathered chunk; its bytes are the transfer's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use foldback::bindings as b;
 
-use crate::host::{Chunk, Host, SUM, TC_NEXT, TC_TAKEN, WINDOW, ints};
+use crate::host::{Chunk, Host, SUM, TC_NEXT, TC_REDIRECT, TC_TAKEN, WINDOW, ints};
 use crate::namespace::{Peer, in_namespace};
 use crate::star::data;
 
@@ -101,5 +101,55 @@ fn it_does_not_replace_a_contribution_to_the_same_chunk() {
         host.ingress(&broadcast);
         assert_eq!(host.counted(), "drop_mismatch 1, frames_in 1");
         assert_eq!(data(&host.cell(1), 4), ints(&[5]));
+    });
+}
+
+/// A vector of member 2's, for members 0 and 3.
+const TO_SOME: Chunk = Chunk { flags: b::FB_FLAG_SOME as u8, consumed: 0b1001, ..BROADCAST };
+
+#[test]
+fn one_for_some_goes_to_these_alone() {
+    in_namespace(|| {
+        let (host, peer) = (Host::new(4, 2), Peer::listen());
+        let last = host.egress(&host.broadcast(2, TO_SOME, b"vector"));
+        let sent = |to| host.sent(to, b::FB_KIND_BROADCAST, TO_SOME, b"vector");
+        assert_eq!((last.code, last.mark), (TC_NEXT, b::FB_MARK));
+        assert!(last.packet == sent(3));
+        assert!(peer.frames(1) == [sent(0)]);
+        assert_eq!(host.counted(), "fan_outs 1, frames_out 2");
+        // A host is no receiver of its own frames, and there is no member 5.
+        for (mask, counted) in [(0, "fan_outs 1"), (0b10_0100, "fan_outs 1")] {
+            let to_nobody = Chunk { consumed: mask, ..TO_SOME };
+            assert_eq!(host.egress(&host.broadcast(2, to_nobody, b"vector")).code, TC_TAKEN);
+            assert_eq!(host.counted(), counted);
+        }
+        assert!(peer.frames(0).is_empty());
+    });
+}
+
+#[test]
+fn one_for_some_is_deposited_and_asked_for_as_any() {
+    in_namespace(|| {
+        let host = Host::new(4, 3);
+        assert_eq!(host.ingress(&host.broadcast(2, TO_SOME, b"vector")).code, TC_TAKEN);
+        assert_eq!((host.cell(4).ready, data(&host.cell(4), 6)), (4, b"vector".to_vec()));
+        assert_eq!(host.counted(), "deposited 1, frames_in 1");
+        let other = Chunk { seq: 5, target: 1, ..TO_SOME };
+        assert_eq!(host.ingress(&host.broadcast(2, other, b"forged")).code, TC_TAKEN);
+        assert_eq!((host.counted(), host.cell(5).seq), ("drop_malformed 1, frames_in 1".into(), 0));
+        // No other kind of frame is for some.
+        for odd in [host.contribution(2, TO_SOME, b""), host.piece(2, TO_SOME, b"vector")] {
+            assert_eq!(host.ingress(&odd).code, TC_TAKEN);
+            assert_eq!(host.counted(), "drop_malformed 1", "{odd:?}");
+        }
+    });
+    in_namespace(|| {
+        let host = Host::new(4, 2);
+        host.post_broadcast(TO_SOME, b"vector");
+        let question = host.pull(3, Chunk { flags: 0, target: 3, ..TO_SOME });
+        let answer = host.ingress(&question);
+        assert_eq!(answer.code, TC_REDIRECT);
+        assert!(answer.packet == host.sent(3, b::FB_KIND_BROADCAST, TO_SOME, b"vector"));
+        assert_eq!(host.counted(), "frames_in 1, frames_out 1, retransmissions 1");
     });
 }

@@ -5,7 +5,7 @@
 
 use foldback::bindings as b;
 use foldback::wire::Algorithm::{Direct, Ring, Shards, Star};
-use foldback::wire::{Kind, Mismatch, Transfer, exchanges};
+use foldback::wire::{Kind, Mismatch, Parties, Transfer, exchanges};
 
 use crate::adversary::Fault;
 use crate::network::Network;
@@ -101,7 +101,7 @@ fn parcels_that_are_only_slow_are_hardly_asked_for() {
 }
 
 /// Member `from` has a parcel for member `to`, of other bytes than that one expects. Nobody has another.
-fn disagree(from: u8, to: u8, [sent, expected]: [usize; 2], seed: u64) {
+fn disagree((from, to): (u8, u8), parties: Parties<u8>, [sent, expected]: [usize; 2], seed: u64) {
     let members = 3;
     let network = Network::new(seed, CELLS, members, seed.is_multiple_of(2), ROUGH);
     let what = format!("{from} to {to}, {sent} for {expected}, seed {seed}");
@@ -115,7 +115,7 @@ fn disagree(from: u8, to: u8, [sent, expected]: [usize; 2], seed: u64) {
             let (to, from) = (parcels(from, to, sent), parcels(to, from, expected));
             let most = sent.max(expected);
             let exchange = Data { to, from, ..Data::default() };
-            wire.submit(Transfer::new(Kind::Exchange(None), most), exchange);
+            wire.submit(Transfer::new(Kind::Exchange(parties), most), exchange);
             let fold = Data { send: vec![1; 8], recv: vec![0; 8], ..Data::default() };
             wire.submit(Transfer::new(Kind::FoldToAll(LONG_SUM), 8), fold);
             (wire, Vec::new())
@@ -138,7 +138,8 @@ fn members_that_do_not_agree_on_a_parcel_go_on() {
     for seed in 0..10 {
         for (from, to) in [(0, 1), (2, 1), (1, 0)] {
             for lengths in [[8, 16], [16, 8], [8, 4000], [4000, 8], [4000, 4001]] {
-                disagree(from, to, lengths, seed);
+                disagree((from, to), Parties::Any, lengths, seed);
+                disagree((from, to), Parties::Vectors, lengths, seed);
             }
         }
     }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use foldback::wire::Algorithm::{self, Direct, Ring, Shards, Star};
-use foldback::wire::{Hub, Kind, Transfer};
+use foldback::wire::{Kind, Parties, Transfer};
 
 use crate::adversary::{Choices, Deviation};
 use crate::network::{Network, Shape};
@@ -220,7 +220,11 @@ fn a_lost_frame_is_repaired_without_those_who_are_away() {
 
 /// All members but the last have a parcel of two rows for it, expect nothing, and have left their calls. Returns the
 /// number of alternatives of each choice.
-fn only_the_last_gets_parcels(members: u8, hub: Hub, deviations: &[Deviation]) -> Vec<usize> {
+fn only_the_last_gets_parcels(
+    members: u8,
+    parties: Parties<u8>,
+    deviations: &[Deviation],
+) -> Vec<usize> {
     let choices = Rc::new(RefCell::new(Choices::new(deviations)));
     let network = Network::under(Box::new(choices.clone()), CELLS, members, false, true);
     let start = Instant::now();
@@ -232,7 +236,7 @@ fn only_the_last_gets_parcels(members: u8, hub: Hub, deviations: &[Deviation]) -
         let from = |other| if me == last { vec![0; parcel(other).len()] } else { Vec::new() };
         let [to, from] = [(0..members).map(to).collect(), (0..members).map(from).collect()];
         let data = Data { to, from, ..Data::default() };
-        wire.submit(Transfer::new(Kind::Exchange(hub), most), data);
+        wire.submit(Transfer::new(Kind::Exchange(parties), most), data);
         wire.poll(|| start);
         wire
     };
@@ -257,10 +261,12 @@ fn only_the_last_gets_parcels(members: u8, hub: Hub, deviations: &[Deviation]) -
 /// Their kernels have the parcels, whatever two frames are lost: also a question, or its answer.
 #[test]
 fn a_lost_parcel_is_repaired_without_those_who_have_left() {
-    let hubs = |members| [(members, None), (members, Some(members - 1))];
-    for (members, hub) in [2, 3, 5].into_iter().flat_map(hubs) {
+    use Parties::{Any, Hub, Vectors};
+    let all = |members| [Any, Hub(members - 1), Vectors].map(|parties| (members, parties));
+    for (members, parties) in [2, 3, 5].into_iter().flat_map(all) {
         let mut lost = 0;
-        let of = |deviations: &[Deviation]| only_the_last_gets_parcels(members, hub, deviations);
+        let of =
+            |deviations: &[Deviation]| only_the_last_gets_parcels(members, parties, deviations);
         for first in frames(&of(&[]), 0) {
             lost += 1;
             // The first alternative of a frame is its loss.
@@ -313,9 +319,10 @@ fn shards_bear_any_deviation() {
 #[test]
 fn exchanges_bear_any_two_deviations() {
     let of = |pattern, bytes| Collective { pattern, bytes };
-    let (exchange, sum) = (Pattern::Exchange(None), Pattern::FoldToAll(LONG_SUM));
+    let (exchange, sum) = (Pattern::Exchange(Parties::Any), Pattern::FoldToAll(LONG_SUM));
     let mut plan = vec![of(exchange, 2 * CHUNK + 8); 6];
-    plan[5] = of(Pattern::Exchange(Some(1)), 2 * CHUNK + 8);
+    plan[4] = of(Pattern::Exchange(Parties::Vectors), 2 * CHUNK + 8);
+    plan[5] = of(Pattern::Exchange(Parties::Hub(1)), 2 * CHUNK + 8);
     plan[0] = of(sum, 16);
     plan[3] = of(Pattern::Broadcast(1), 16);
     for (members, deviations, least) in [(2, 2, 4), (3, 1, 10)] {

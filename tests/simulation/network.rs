@@ -319,7 +319,8 @@ impl State {
     }
 
     fn fan_out(&mut self, me: u8, frame: &b::fb_frame, payload: &[u8]) {
-        for to in (0..self.hosts.len() as u8).filter(|to| *to != me) {
+        let others = (0..self.hosts.len() as u8).filter(|to| *to != me);
+        for to in others.filter(|to| native::goes_to(frame, *to)) {
             self.forward(me, to, frame, payload);
         }
     }

@@ -15,12 +15,12 @@ use foldback::leaf::segment::Segment;
 use foldback::topology::{Image, Layout, Place};
 use foldback::wire::Algorithm::{self, Direct, Ring, Shards, Star};
 use foldback::wire::cells::Mapped;
-use foldback::wire::{Mismatch, exchanges};
+use foldback::wire::{Mismatch, Parties, exchanges};
 
 use crate::adversary::Fault;
 use crate::network::{Network, Out, Shape};
 use crate::random::Rng;
-use crate::{CALM, CELLS, CHUNK, GHOSTS, LONG_SUM, MOST, ROUGH, arithmetic};
+use crate::{CALM, CELLS, CHUNK, GHOSTS, LONG_SUM, MOST, ROUGH, arithmetic, parties};
 
 /// One run.
 #[derive(Clone, Copy)]
@@ -74,12 +74,12 @@ fn collective(setting: &Setting, layout: &Layout, rng: &mut Rng) -> Collective {
     let most = if rng.below(8) == 0 { setting.most_bytes } else { setting.most_bytes.min(2048) };
     let bytes = if rng.below(6) == 0 { 0 } else { 8 * rng.below(most / 8 + 1) as usize };
     let seed = rng.next();
-    let root_of_pairs = (rng.below(3) == 0).then_some(root);
-    let limit = place(setting.window, layout, 0).parcel_bytes(root_of_pairs.is_some());
+    let parties = parties(rng, root);
+    let limit = place(setting.window, layout, 0).parcel_bytes(parties.hub().is_some());
     if let Some(limit) = limit.filter(|_| setting.exchanges && rng.below(2) == 0) {
         let most = 1 + rng.below(limit as u64) as usize;
         let (to, from) = (Vec::new(), Vec::new());
-        let parcels = Parcels { most, root: root_of_pairs, to, from };
+        let parcels = Parcels { most, parties, to, from };
         let pattern = Pattern::Exchange(Arc::new(parcels));
         return Collective { pattern, bytes: most, in_place: false };
     }
@@ -117,11 +117,15 @@ impl Collective {
 
     /// A rank's parcel for another one, of an exchange.
     fn parcel(&self, seed: u64, number: usize, from: usize, to: usize) -> Vec<u8> {
-        let mut rng = Rng(seed ^ (number as u64) << 20 ^ (from as u64) << 50 ^ (to as u64) << 56);
+        let of_sender = Rng(seed ^ (number as u64) << 20 ^ (from as u64) << 50);
+        let mut rng = Rng(of_sender.0 ^ (to as u64) << 56);
         let Pattern::Exchange(parcels) = &self.pattern else { unreachable!("of an exchange") };
         let end = if number.is_multiple_of(2) { from } else { to };
-        let is_of_root = parcels.root.is_none_or(|root| root == end);
-        let some = from != to && is_of_root && rng.below(2) == 0;
+        let is_of_hub = parcels.parties.hub().is_none_or(|hub| hub == end);
+        let some = from != to && is_of_hub && rng.below(2) == 0;
+        if parcels.parties == Parties::Vectors {
+            rng = of_sender;
+        }
         let bytes = if some { rng.below(self.bytes as u64 + 1) as usize } else { 0 };
         (0..bytes).map(|_| rng.next() as u8).collect()
     }
@@ -223,7 +227,7 @@ impl Rank {
     fn job(&mut self, setting: &Setting, plan: &[Collective], rank: usize) -> (Job, Outcome) {
         let (number, c) = (self.begun, &plan[self.begun]);
         if let Pattern::Exchange(parcels) = &c.pattern {
-            return self.exchange(setting, c, parcels.root);
+            return self.exchange(setting, c, parcels.parties);
         }
         let mut send = c.brings(setting.seed, number, rank);
         let gets = if c.pattern.gets(rank) { c.image().map_or(c.bytes, Image::bytes) } else { 0 };
@@ -247,7 +251,7 @@ impl Rank {
         &mut self,
         setting: &Setting,
         c: &Collective,
-        root: Option<usize>,
+        parties: Parties<usize>,
     ) -> (Job, Outcome) {
         let (number, me) = (self.begun, self.engine.place.rank);
         let ranks = 0..self.engine.place.layout.ranks();
@@ -270,7 +274,7 @@ impl Rank {
         };
         let to = parcels(sizes(&to), send.as_mut_ptr());
         let from = parcels(sizes(&from), recv.as_mut_ptr());
-        let pattern = Pattern::Exchange(Arc::new(Parcels { most: c.bytes, root, to, from }));
+        let pattern = Pattern::Exchange(Arc::new(Parcels { most: c.bytes, parties, to, from }));
         let (nothing, over) = (std::ptr::NonNull::dangling().as_ptr(), Outcome::default());
         self.under_way.push_back(Under { number, send, recv, over: Arc::clone(&over) });
         self.begun += 1;
@@ -479,7 +483,7 @@ fn disagree(from: usize, to: usize, [sent, expected]: [usize; 2], seed: u64) {
         };
         let to = parcels(to, &|other| bytes((me, other), sent));
         let from = parcels(from, &|other| bytes((other, me), expected));
-        let exchange = Arc::new(Parcels { most: 4000, root: None, to, from });
+        let exchange = Arc::new(Parcels { most: 4000, parties: Parties::Any, to, from });
         let data = words.as_mut_ptr().cast();
         let exchange = (Pattern::Exchange(exchange), 4000);
         for (pattern, bytes) in [exchange, (Pattern::FoldToAll(LONG_SUM), 8)] {

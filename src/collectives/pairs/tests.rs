@@ -336,7 +336,7 @@ fn planned(rank: usize, call: &Call, bytes: usize) -> (Vec<Seen>, Vec<Seen>, Opt
     assert_eq!(fit, Fit::ShortPairs(bytes));
     let Source::Edges(edges, of) = plan(case, fit).source else { panic!("edges") };
     assert_eq!(of, rank);
-    (seen(&edges.to), seen(&edges.from), edges.root, edges.in_place)
+    (seen(&edges.to), seen(&edges.from), edges.parties.hub(), edges.in_place)
 }
 
 #[test]
