@@ -9,6 +9,7 @@
 #define FOLDBACK_H
 
 #include <mpi.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /*
@@ -17,9 +18,29 @@
 #define FOLDBACK_COMPARE -1
 
 /*
+ As root of `foldback_pairs_gather`: all ranks get the pairs.
+ */
+#define FOLDBACK_EVERY_RANK -1
+
+/*
+ The least key first; of strings as memcmp has them, a prefix first.
+ */
+#define FOLDBACK_BY_KEY 0
+
+/*
+ The greatest value first, a NaN before all others; then by key.
+ */
+#define FOLDBACK_BY_VALUE 1
+
+/*
  The vectors of neighbours as they were last, and their reduction.
  */
 typedef struct foldback_neighbor_cache foldback_neighbor_cache;
+
+/*
+ Pairs of keys and values, spread over the ranks of a communicator.
+ */
+typedef struct foldback_pairs foldback_pairs;
 
 /*
  A reduction over neighbours under way: `foldback_wait` or `foldback_test` completes it. It is no MPI_Request.
@@ -208,6 +229,144 @@ int foldback_wait(struct foldback_request **request);
  */
 int foldback_test(struct foldback_request **request,
                   int *flag);
+
+/*
+ Reduces pairs by key: values of equal keys on all ranks become one, `v1 op v2 op ...`. Each rank gets the pairs whose
+ keys foldback has it own. It is create, add and flush in one.
+
+ `op` and `datatype` may be any that MPI_Reduce takes, if `op` is commutative. They live as long as the pairs. Sums of
+ float, double and complex numbers of these are exact, and rounded once.
+
+ Collective over `comm`; each rank brings `count` pairs of its own, or none. Returns a code of MPI's, after the error
+ handler of `comm` has seen it. On an error all ranks get one, and `*pairs` is NULL.
+
+ # Safety
+ Arguments and buffers as MPI wants them; room for the pairs' address.
+ */
+int foldback_reduce_by_key(const uint64_t *keys,
+                           const void *values,
+                           int64_t count,
+                           MPI_Datatype datatype,
+                           MPI_Op op,
+                           MPI_Comm comm,
+                           struct foldback_pairs **pairs);
+
+/*
+ The same with strings as keys. `strings[i]` has `lengths[i]` bytes, of any value, none too. If `lengths` is NULL, each
+ string ends with a zero.
+
+ # Safety
+ Arguments and buffers as MPI wants them; strings as said; room for the pairs' address.
+ */
+int foldback_reduce_by_string(const char *const *strings,
+                              const size_t *lengths,
+                              const void *values,
+                              int64_t count,
+                              MPI_Datatype datatype,
+                              MPI_Op op,
+                              MPI_Comm comm,
+                              struct foldback_pairs **pairs);
+
+/*
+ Makes an object without pairs. Collective over `comm`, which is duplicated. All ranks give the same arguments.
+
+ # Safety
+ Arguments as MPI wants them; room for the pairs' address.
+ */
+int foldback_pairs_create(MPI_Datatype datatype,
+                          MPI_Op op,
+                          MPI_Comm comm,
+                          struct foldback_pairs **pairs);
+
+/*
+ Adds pairs on this rank. They are in no share until the next flush. An object takes keys or strings, not both.
+
+ If they have no room (FOLDBACK_PAIRS_MEMORY), none of them is taken, and the code is of class MPI_ERR_NO_MEM.
+
+ # Safety
+ Pairs; buffers for as many keys and values.
+ */
+int foldback_pairs_add(struct foldback_pairs *pairs,
+                       const uint64_t *keys,
+                       const void *values,
+                       int64_t count);
+
+/*
+ The same with strings as keys, as `foldback_reduce_by_string` has them.
+
+ # Safety
+ Pairs; strings as said; a buffer for as many values.
+ */
+int foldback_pairs_add_strings(struct foldback_pairs *pairs,
+                               const char *const *strings,
+                               const size_t *lengths,
+                               const void *values,
+                               int64_t count);
+
+/*
+ Brings all that was added to its owners. Collective.
+
+ If an owner has no room, all ranks get a code of class MPI_ERR_NO_MEM. No pair is lost: what has moved is in its
+ owner's share, and the next flush tries again with all else.
+
+ # Safety
+ Pairs.
+ */
+int foldback_pairs_flush(struct foldback_pairs *pairs);
+
+/*
+ Gets the number of keys of this rank's share, or of what was gathered here.
+
+ # Safety
+ Pairs; room for the count.
+ */
+int foldback_pairs_count(const struct foldback_pairs *pairs, int64_t *count);
+
+/*
+ Gets the keys and the values of this rank's share, the least key first; or of what was gathered here, in its order.
+ Either pointer may be NULL. A key that stands for a string is a number that foldback gives the string on all ranks.
+
+ # Safety
+ Pairs; buffers for as many as `foldback_pairs_count` says.
+ */
+int foldback_pairs_get(const struct foldback_pairs *pairs,
+                       uint64_t *keys,
+                       void *values);
+
+/*
+ Gets the strings and their lengths in the same order; a zero is behind each. Either pointer may be NULL. The strings
+ belong to `pairs`, until the next call that changes or frees it.
+
+ # Safety
+ Pairs; room for as many as `foldback_pairs_count` says.
+ */
+int foldback_pairs_get_strings(const struct foldback_pairs *pairs,
+                               const char **strings,
+                               size_t *lengths);
+
+/*
+ Gathers the `most` first pairs of all shares in an order, FOLDBACK_BY_KEY or FOLDBACK_BY_VALUE, at `root` or at
+ FOLDBACK_EVERY_RANK; -1: all pairs. Elsewhere `*gathered` is an object without pairs.
+
+ A gathered object takes count, get, get_strings and free only. Only integers and real numbers are sorted by value.
+ Collective; all ranks give the same arguments.
+
+ # Safety
+ Pairs; room for the address of those gathered.
+ */
+int foldback_pairs_gather(struct foldback_pairs *pairs,
+                          int64_t most,
+                          int order,
+                          int root,
+                          struct foldback_pairs **gathered);
+
+/*
+ Frees pairs, which become NULL. Collective, as MPI_Comm_free; of a gathered object local.
+
+ # Safety
+ Pairs.
+ */
+int foldback_pairs_free(struct foldback_pairs **pairs);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -5,7 +5,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::{ptr, slice};
 
 use crate::codec::SUCCESS;
-use crate::neighbors::{self, Arguments, Changed, Request};
+use crate::own::keys::{Names, Pairs};
+use crate::own::neighbors::{self, Arguments, Changed, Request};
 use crate::stats::CachedLine;
 use crate::{guard, process};
 
@@ -277,6 +278,228 @@ pub unsafe extern "C-unwind" fn foldback_test(
         *flag = c_int::from(is_over);
         code
     })
+}
+
+/// Pairs of keys and values, spread over the ranks of a communicator.
+#[allow(non_camel_case_types)]
+pub struct foldback_pairs(Pairs);
+
+/// As root of `foldback_pairs_gather`: all ranks get the pairs.
+pub const FOLDBACK_EVERY_RANK: c_int = -1;
+
+/// The least key first; of strings as memcmp has them, a prefix first.
+pub const FOLDBACK_BY_KEY: c_int = 0;
+
+/// The greatest value first, a NaN before all others; then by key.
+pub const FOLDBACK_BY_VALUE: c_int = 1;
+
+/// Reduces pairs by key: values of equal keys on all ranks become one, `v1 op v2 op ...`. Each rank gets the pairs whose
+/// keys foldback has it own. It is create, add and flush in one.
+///
+/// `op` and `datatype` may be any that MPI_Reduce takes, if `op` is commutative. They live as long as the pairs. Sums of
+/// float, double and complex numbers of these are exact, and rounded once.
+///
+/// Collective over `comm`; each rank brings `count` pairs of its own, or none. Returns a code of MPI's, after the error
+/// handler of `comm` has seen it. On an error all ranks get one, and `*pairs` is NULL.
+///
+/// # Safety
+/// Arguments and buffers as MPI wants them; room for the pairs' address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn foldback_reduce_by_key(
+    keys: *const u64,
+    values: *const c_void,
+    count: i64,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
+    comm: MPI_Comm,
+    pairs: *mut *mut foldback_pairs,
+) -> c_int {
+    // SAFETY: as demanded of this function.
+    guard::shielded_or_abort(|| unsafe {
+        hand_out_pairs(Pairs::reduce(Names::Keys(keys), values, count, datatype, op, comm), pairs)
+    })
+}
+
+/// The same with strings as keys. `strings[i]` has `lengths[i]` bytes, of any value, none too. If `lengths` is NULL, each
+/// string ends with a zero.
+///
+/// # Safety
+/// Arguments and buffers as MPI wants them; strings as said; room for the pairs' address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn foldback_reduce_by_string(
+    strings: *const *const c_char,
+    lengths: *const usize,
+    values: *const c_void,
+    count: i64,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
+    comm: MPI_Comm,
+    pairs: *mut *mut foldback_pairs,
+) -> c_int {
+    let names = Names::Strings(strings, lengths);
+    // SAFETY: as demanded of this function.
+    guard::shielded_or_abort(|| unsafe {
+        hand_out_pairs(Pairs::reduce(names, values, count, datatype, op, comm), pairs)
+    })
+}
+
+/// Makes an object without pairs. Collective over `comm`, which is duplicated. All ranks give the same arguments.
+///
+/// # Safety
+/// Arguments as MPI wants them; room for the pairs' address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn foldback_pairs_create(
+    datatype: MPI_Datatype,
+    op: MPI_Op,
+    comm: MPI_Comm,
+    pairs: *mut *mut foldback_pairs,
+) -> c_int {
+    // SAFETY: as demanded of this function.
+    guard::shielded_or_abort(|| unsafe { hand_out_pairs(Pairs::new(datatype, op, comm), pairs) })
+}
+
+/// Adds pairs on this rank. They are in no share until the next flush. An object takes keys or strings, not both.
+///
+/// If they have no room (FOLDBACK_PAIRS_MEMORY), none of them is taken, and the code is of class MPI_ERR_NO_MEM.
+///
+/// # Safety
+/// Pairs; buffers for as many keys and values.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn foldback_pairs_add(
+    pairs: *mut foldback_pairs,
+    keys: *const u64,
+    values: *const c_void,
+    count: i64,
+) -> c_int {
+    // SAFETY: as demanded of this function.
+    guard::shielded_or_abort(|| unsafe { (*pairs).0.add(Names::Keys(keys), values, count) })
+}
+
+/// The same with strings as keys, as `foldback_reduce_by_string` has them.
+///
+/// # Safety
+/// Pairs; strings as said; a buffer for as many values.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn foldback_pairs_add_strings(
+    pairs: *mut foldback_pairs,
+    strings: *const *const c_char,
+    lengths: *const usize,
+    values: *const c_void,
+    count: i64,
+) -> c_int {
+    let names = Names::Strings(strings, lengths);
+    // SAFETY: as demanded of this function.
+    guard::shielded_or_abort(|| unsafe { (*pairs).0.add(names, values, count) })
+}
+
+/// Brings all that was added to its owners. Collective.
+///
+/// If an owner has no room, all ranks get a code of class MPI_ERR_NO_MEM. No pair is lost: what has moved is in its
+/// owner's share, and the next flush tries again with all else.
+///
+/// # Safety
+/// Pairs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn foldback_pairs_flush(pairs: *mut foldback_pairs) -> c_int {
+    // SAFETY: as demanded of this function.
+    guard::shielded_or_abort(|| unsafe { (*pairs).0.flush() })
+}
+
+/// Gets the number of keys of this rank's share, or of what was gathered here.
+///
+/// # Safety
+/// Pairs; room for the count.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn foldback_pairs_count(
+    pairs: *const foldback_pairs,
+    count: *mut i64,
+) -> c_int {
+    // SAFETY: as demanded of this function.
+    unsafe { *count = (*pairs).0.count() };
+    SUCCESS
+}
+
+/// Gets the keys and the values of this rank's share, the least key first; or of what was gathered here, in its order.
+/// Either pointer may be NULL. A key that stands for a string is a number that foldback gives the string on all ranks.
+///
+/// # Safety
+/// Pairs; buffers for as many as `foldback_pairs_count` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn foldback_pairs_get(
+    pairs: *const foldback_pairs,
+    keys: *mut u64,
+    values: *mut c_void,
+) -> c_int {
+    // SAFETY: as demanded of this function.
+    guard::shielded_or_abort(|| unsafe { (*pairs).0.get(keys, values) })
+}
+
+/// Gets the strings and their lengths in the same order; a zero is behind each. Either pointer may be NULL. The strings
+/// belong to `pairs`, until the next call that changes or frees it.
+///
+/// # Safety
+/// Pairs; room for as many as `foldback_pairs_count` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn foldback_pairs_get_strings(
+    pairs: *const foldback_pairs,
+    strings: *mut *const c_char,
+    lengths: *mut usize,
+) -> c_int {
+    // SAFETY: as demanded of this function.
+    guard::shielded_or_abort(|| unsafe { (*pairs).0.get_strings(strings, lengths) })
+}
+
+/// Gathers the `most` first pairs of all shares in an order, FOLDBACK_BY_KEY or FOLDBACK_BY_VALUE, at `root` or at
+/// FOLDBACK_EVERY_RANK; -1: all pairs. Elsewhere `*gathered` is an object without pairs.
+///
+/// A gathered object takes count, get, get_strings and free only. Only integers and real numbers are sorted by value.
+/// Collective; all ranks give the same arguments.
+///
+/// # Safety
+/// Pairs; room for the address of those gathered.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn foldback_pairs_gather(
+    pairs: *mut foldback_pairs,
+    most: i64,
+    order: c_int,
+    root: c_int,
+    gathered: *mut *mut foldback_pairs,
+) -> c_int {
+    // SAFETY: as demanded of this function.
+    guard::shielded_or_abort(|| unsafe {
+        hand_out_pairs((*pairs).0.gather(most, order, root), gathered)
+    })
+}
+
+/// Frees pairs, which become NULL. Collective, as MPI_Comm_free; of a gathered object local.
+///
+/// # Safety
+/// Pairs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn foldback_pairs_free(pairs: *mut *mut foldback_pairs) -> c_int {
+    // SAFETY: as demanded of this function.
+    guard::shielded_or_abort(|| unsafe {
+        let code = (**pairs).0.free();
+        if code == SUCCESS {
+            drop(Box::from_raw(*pairs));
+            *pairs = ptr::null_mut();
+        }
+        code
+    })
+}
+
+/// Gives the program pairs that have been made, or NULL. Returns the code.
+///
+/// # Safety
+/// Room for the pairs' address.
+unsafe fn hand_out_pairs(made: Result<Pairs, c_int>, to: *mut *mut foldback_pairs) -> c_int {
+    let (pairs, code) = match made {
+        Ok(made) => (Box::into_raw(Box::new(foldback_pairs(made))), SUCCESS),
+        Err(code) => (ptr::null_mut(), code),
+    };
+    // SAFETY: as demanded of this function.
+    unsafe { *to = pairs };
+    code
 }
 
 /// Gives the program a request that has been started, or NULL. Returns the code.

@@ -27,6 +27,8 @@ mod forgers;
 mod forms;
 #[path = "mpi/harness.rs"]
 mod harness;
+#[path = "mpi/keys.rs"]
+mod keys;
 #[path = "mpi/limits.rs"]
 mod limits;
 #[path = "mpi/meeting.rs"]

@@ -69,6 +69,8 @@ pub(crate) struct Config {
     pub probe_timeout: Duration,
     /// The networks to use, the first preferred; none: all. `FOLDBACK_NET`.
     pub networks: Vec<Network>,
+    /// Bytes that pairs of keys and values may take on a rank; `None`: by what is free. `FOLDBACK_PAIRS_MEMORY`.
+    pub pairs_memory: Option<usize>,
 }
 
 /// The choice between the fold and MPI, `FOLDBACK_ROUTE`.
@@ -163,6 +165,7 @@ impl Default for Config {
             setup_timeout: Duration::from_secs(60),
             probe_timeout: Duration::from_secs(5),
             networks: vec![],
+            pairs_memory: None,
         }
     }
 }

@@ -123,6 +123,10 @@ pub const SETTINGS: &[Setting] = &[
             config.networks = networks.collect::<Result<_, _>>().ok()?;
             Some(())
         }) },
+    Setting { name: "FOLDBACK_PAIRS_MEMORY", form: "a number of bytes", reader: EachRank,
+        default: "half of the free memory, in equal parts for the communicator's ranks on the machine",
+        meaning: "bytes that a [`foldback_pairs`](pairs.md) may take on a rank. It is read when the object is made",
+        parse: Some(|config, text| { config.pairs_memory = Some(text.parse().ok()?); Some(()) }) },
     Setting { name: "FOLDBACK_AGENT_SOCKET", form: "a path, or @NAME", reader: EachRank, default: "`/run/foldback/agent.sock`",
         meaning: "the agent's socket: a path, or `@name` for an abstract one",
         parse: None },
@@ -313,7 +317,7 @@ mod tests {
     }
 
     /// A value of each setting of a process other than its default.
-    const OTHERS: [(&str, &str); 18] = [
+    const OTHERS: [(&str, &str); 19] = [
         ("FOLDBACK", "off"),
         ("FOLDBACK_STATS", "-"),
         ("FOLDBACK_REPORT", "line"),
@@ -330,6 +334,7 @@ mod tests {
         ("FOLDBACK_SETUP_TIMEOUT", "7"),
         ("FOLDBACK_PROBE_TIMEOUT", "7"),
         ("FOLDBACK_NET", "10.0.0.0/8"),
+        ("FOLDBACK_PAIRS_MEMORY", "7"),
         ("FOLDBACK_TRANSPORT", "programs"),
         ("FOLDBACK_TRANSPORT", "sockets"),
     ];

@@ -3,7 +3,7 @@
 //! environment the program has set.
 #![allow(unsafe_code)]
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use super::arithmetic::Real;
@@ -18,6 +18,28 @@ use crate::bindings as b;
 /// Panics if the lengths differ or are not of whole elements.
 pub fn sum(into: &mut [u8], parts: &[&[u8]], format: Real) {
     sum_by(into, parts, format, fastest());
+}
+
+/// Does `work` in the default floating-point environment, whatever the program has set: to nearest, with subnormal
+/// numbers. The compiler moves no calculation across the calls, since `work` is called too.
+pub fn plainly<T>(work: &mut dyn FnMut() -> T) -> T {
+    /// Longer than `fenv_t` of any machine.
+    type Environment = [u64; 8];
+    unsafe extern "C" {
+        fn fegetenv(environment: *mut Environment) -> c_int;
+        fn fesetenv(environment: *const Environment) -> c_int;
+    }
+    /// FE_DFL_ENV.
+    const DEFAULT: *const Environment = ptr::without_provenance(usize::MAX);
+    let mut before: Environment = [0; 8];
+    // SAFETY: room for an environment, which is then set again; the default is a constant of glibc's.
+    unsafe {
+        fegetenv(&raw mut before);
+        fesetenv(DEFAULT);
+        let done = std::hint::black_box(work)();
+        fesetenv(&raw const before);
+        done
+    }
 }
 
 /// The fastest way to sum that this CPU has (`enum fb_exact_by`).

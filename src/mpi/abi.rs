@@ -52,6 +52,22 @@ impl Family {
         }
     }
 
+    /// The number of a class of errors.
+    pub fn class(self, error: Error) -> c_int {
+        match (self, error) {
+            (Self::OpenMpi | Self::Standard, Error::Root) => 8,
+            (Self::OpenMpi | Self::Standard, Error::Op) => 10,
+            (Self::OpenMpi | Self::Standard, Error::Argument) => 13,
+            (Self::OpenMpi | Self::Standard, Error::Other) => 16,
+            (Self::OpenMpi | Self::Standard, Error::Memory) => 39,
+            (Self::Mpich, Error::Root) => 7,
+            (Self::Mpich, Error::Op) => 9,
+            (Self::Mpich, Error::Argument) => 12,
+            (Self::Mpich, Error::Other) => 15,
+            (Self::Mpich, Error::Memory) => 34,
+        }
+    }
+
     /// The kind of topology that `MPI_Topo_test` means; `None`: there is none.
     pub fn topology(self, status: c_int) -> Option<Topology> {
         // MPI_CART, MPI_GRAPH and MPI_DIST_GRAPH.
@@ -63,6 +79,21 @@ impl Family {
         let kinds = [Topology::Grid, Topology::Graph, Topology::DistributedGraph];
         Some(kinds[values.iter().position(|value| *value == status)?])
     }
+}
+
+/// Classes of errors that do not have the same number in every MPI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// MPI_ERR_ROOT.
+    Root,
+    /// MPI_ERR_OP.
+    Op,
+    /// MPI_ERR_ARG.
+    Argument,
+    /// MPI_ERR_OTHER.
+    Other,
+    /// MPI_ERR_NO_MEM.
+    Memory,
 }
 
 /// Kinds of topologies.

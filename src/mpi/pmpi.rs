@@ -71,6 +71,7 @@ pmpi! {
     reduce_scatter_block =
         c"PMPI_Reduce_scatter_block"(Buf, MutBuf, c_int, Handle, Handle, Handle);
     reduce_local = c"PMPI_Reduce_local"(Buf, MutBuf, c_int, Handle, Handle);
+    op_commutative = c"PMPI_Op_commutative"(Handle, *mut c_int);
     allgather = c"PMPI_Allgather"(Buf, c_int, Handle, MutBuf, c_int, Handle, Handle);
     igather = c"PMPI_Igather"(Buf, c_int, Handle, MutBuf, c_int, Handle, c_int, Handle, Out);
     ibcast = c"PMPI_Ibcast"(MutBuf, c_int, Handle, c_int, Handle, Out);

@@ -225,6 +225,12 @@ collective!(neighbor_alltoallw = Neighbor_alltoallw(
 movement!(Neighbor_alltoallw, Side::typed(send, counts!(send_counts, send_displs, true), send_types),
     Side::typed(recv, counts!(recv_counts, recv_displs, true), recv_types), 0, comm));
 
+pub use allgather::plain::blocking as allgather;
+pub use allgatherv::plain::blocking as allgatherv;
+pub use allreduce::plain::blocking as allreduce;
+pub use alltoall::plain::blocking as alltoall;
+pub use alltoallv::plain::blocking as alltoallv;
+pub use gatherv::plain::blocking as gatherv;
 pub use neighbor_allgather::plain::{
     blocking as neighbor_allgather, nonblocking as ineighbor_allgather,
 };

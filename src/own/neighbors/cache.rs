@@ -10,10 +10,11 @@ use std::ffi::{c_int, c_void};
 use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::super::reduction::{Elements, Reduction};
+use super::super::{ERR_BUFFER, ERR_COUNT, mpi, refuse, room, shape_of};
+use super::Arguments;
 use super::blocks::{Cut, Notice};
 use super::kept::{Kept, Sent};
-use super::reduction::{Elements, Reduction};
-use super::{Arguments, ERR_BUFFER, ERR_COUNT, mpi, refuse, room, shape_of};
 use crate::codec::SUCCESS;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;

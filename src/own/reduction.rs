@@ -32,7 +32,7 @@ pub(super) struct Reduction {
 
 /// The one that reduces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+pub(super) enum By {
     Arithmetic(Arithmetic),
     /// The exact sum, rounded once: the same bits in any order of neighbours.
     Exact(Real),
@@ -64,6 +64,16 @@ impl Reduction {
             _ => By::Mpi,
         };
         Ok(Self { mpi, datatype: handle, shape, op, by })
+    }
+
+    /// The one that reduces.
+    pub(super) fn by(&self) -> By {
+        self.by
+    }
+
+    /// Bytes from one element of the program's to the next.
+    pub(super) fn extent(&self) -> isize {
+        self.shape.extent
     }
 
     /// Bytes of an element.

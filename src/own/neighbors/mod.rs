@@ -8,28 +8,19 @@
 mod blocks;
 mod cache;
 mod kept;
-mod reduction;
 mod request;
 
 use std::ffi::{c_int, c_void};
-use std::sync::OnceLock;
 
 pub use cache::{Cache, Changed};
 pub use request::Request;
 
-use reduction::{Elements, Reduction};
-
+use super::reduction::{Elements, Reduction};
+use super::{ERR_BUFFER, ERR_COUNT, mpi, refuse, room, shape_of};
 use crate::codec::SUCCESS;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
-use crate::mpi::types::Shape;
 use crate::preload::own;
-use crate::process;
-
-/// A class of errors that has this number in every MPI: MPI_ERR_BUFFER.
-const ERR_BUFFER: c_int = 1;
-/// MPI_ERR_COUNT, in every MPI.
-const ERR_COUNT: c_int = 2;
 
 /// The arguments of a reduction over neighbours, as the program passes them.
 #[derive(Clone, Copy)]
@@ -40,28 +31,6 @@ pub struct Arguments {
     pub datatype: Handle,
     pub op: Handle,
     pub comm: Handle,
-}
-
-/// The MPI of this process, also where foldback is off; `None`: it is unknown.
-fn mpi() -> Option<&'static Mpi> {
-    static OWN: OnceLock<Option<Mpi>> = OnceLock::new();
-    let load = || {
-        let mpi = Mpi::load().ok()?;
-        mpi.abi.learn_types();
-        mpi.begin_asking();
-        Some(mpi)
-    };
-    match process::get() {
-        Some(process) => Some(&process.mpi),
-        None => OWN.get_or_init(load).as_ref(),
-    }
-}
-
-/// Tells the program's error handler of an error. Returns its code.
-fn refuse(mpi: &Mpi, comm: Handle, code: c_int) -> c_int {
-    mpi.handle_error(mpi.abi.handle(comm), code);
-    mpi.handle_errors();
-    code
 }
 
 /// A reduction of this rank's, whose arguments are right.
@@ -149,22 +118,6 @@ impl Vectors {
             SUCCESS => SUCCESS,
             code => refuse(mpi, comm, code),
         }
-    }
-}
-
-/// Memory for bytes that the MPI writes. It has an address of its own also if there are none: where an empty vector of
-/// Rust's would be, Open MPI has MPI_IN_PLACE.
-fn room(bytes: usize) -> Vec<u8> {
-    let mut room = Vec::with_capacity(bytes.max(1));
-    room.resize(bytes, 0);
-    room
-}
-
-/// How elements of a datatype lie in memory; `None`: the MPI refuses it.
-fn shape_of(mpi: &Mpi, datatype: Handle) -> Option<Shape> {
-    match mpi.abi.datatype(datatype) {
-        Some(info) => Some(info.shape()),
-        None => mpi.shape_of_derived(mpi.abi.handle(datatype)),
     }
 }
 

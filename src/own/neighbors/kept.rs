@@ -6,8 +6,8 @@
 use std::ffi::c_int;
 use std::ops::Range;
 
+use super::super::reduction::Invertible;
 use super::blocks::Cut;
-use super::reduction::Invertible;
 use crate::codec::SUCCESS;
 
 /// A rank's vector, as its neighbours have it.

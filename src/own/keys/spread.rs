@@ -1,0 +1,364 @@
+//! Pairs that are spread over the ranks of a communicator: what a rank has added, and its share.
+
+use std::cell::OnceCell;
+use std::ffi::c_int;
+
+use super::shuffle::{Ranks, Stop, bits};
+use super::store::{Store, owner};
+use super::strings::{Numbers, Registry, Strings, decode, encode};
+use super::table::{Order, Table};
+use super::values::Values;
+use super::{Kind, memory};
+use crate::mpi::abi::Error;
+
+/// The bits of a string's hash that count.
+const HASH_BITS: u64 = u64::MAX;
+/// New strings after which memory is looked at again.
+const STRINGS_AT_ONCE: u64 = 1024;
+/// Bytes of a string that are looked at each time.
+const LONG_STRING: usize = 4096;
+
+/// Pairs of a communicator.
+pub(super) struct Spread {
+    pub(super) ranks: Ranks,
+    /// Bytes of memory that the pairs of this rank may take.
+    limit: usize,
+    /// Pairs on their way, by owner.
+    outgoing: Store,
+    /// Pairs whose keys are this rank's numbers of strings.
+    numbered: Store,
+    numbers: Numbers,
+    /// The keys of these strings, as far as they are known.
+    keys: Vec<u64>,
+    /// The strings of this rank's share.
+    registry: Registry,
+    share: Store,
+    count: usize,
+    /// The share as the program reads it, since the last flush.
+    table: OnceCell<Table>,
+    kind: Option<Kind>,
+}
+
+impl Spread {
+    /// Without pairs. Collective.
+    pub(super) fn new(ranks: Ranks, values: &Values) -> Result<Self, Stop> {
+        let own = memory::machine();
+        let here = ranks.all(&[own])?.into_iter().filter(|machine| *machine == own).count();
+        Ok(Self {
+            limit: memory::limit(here),
+            outgoing: Store::new(ranks.count, values, true),
+            numbered: Store::new(1, values, true),
+            numbers: Numbers::new(HASH_BITS),
+            keys: Vec::new(),
+            registry: Registry::new(HASH_BITS),
+            share: Store::new(1, values, false),
+            count: 0,
+            table: OnceCell::new(),
+            kind: None,
+            ranks,
+        })
+    }
+
+    /// Keys of this rank's share.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of memory.
+    fn bytes(&self) -> usize {
+        let stores = [&self.outgoing, &self.numbered, &self.share];
+        let bytes: usize = stores.into_iter().map(Store::bytes).sum();
+        bytes + self.numbers.bytes() + self.registry.bytes() + 8 * self.keys.capacity()
+    }
+
+    /// The store that takes pairs of a kind.
+    fn of(&mut self, kind: Kind) -> &mut Store {
+        match kind {
+            Kind::Keys => &mut self.outgoing,
+            Kind::Strings => &mut self.numbered,
+        }
+    }
+
+    /// Combines what has been added.
+    fn settle(&mut self, values: &Values) -> Result<(), c_int> {
+        self.outgoing.settle(values).and_then(|()| self.numbered.settle(values))
+    }
+
+    /// Whether so many bytes more have room.
+    fn has_room(&self, more: usize) -> bool {
+        self.bytes().checked_add(more).is_some_and(|bytes| bytes <= self.limit)
+    }
+
+    /// Begins to add pairs.
+    pub(super) fn begin<'a>(
+        &'a mut self,
+        values: &'a Values,
+        kind: Kind,
+    ) -> Result<Addition<'a>, c_int> {
+        if *self.kind.get_or_insert(kind) != kind {
+            log::error!("pairs have keys or strings, not both");
+            return Err(self.ranks.mpi.abi.family.class(Error::Argument));
+        }
+        let strings = self.numbers.len();
+        Ok(Addition { spread: self, values, kind, apart: None, strings })
+    }
+
+    /// Brings all that was added to its owners. `before`: this rank has something to say first. Collective.
+    ///
+    /// If some rank has trouble, pairs that have moved are in their owner's share, and all others stay where they are.
+    pub(super) fn flush(&mut self, values: &Values, before: Result<(), c_int>) -> Result<(), Stop> {
+        self.table = OnceCell::new();
+        let flushed = self.try_flush(values, before);
+        let settled = self.share.settle(values);
+        self.count = self.share.keys().count();
+        flushed?;
+        // The op is the program's own, and may fail where it likes.
+        if let Values::Other { .. } = values {
+            self.agree(failed(settled))?;
+        }
+        Ok(())
+    }
+
+    fn try_flush(&mut self, values: &Values, before: Result<(), c_int>) -> Result<(), Stop> {
+        let settled = self.settle(values);
+        let trouble = match before {
+            Ok(()) => failed(settled),
+            Err(code) if code == self.ranks.mpi.abi.family.class(Error::Memory) => bits::MEMORY,
+            Err(_) => bits::FAILED,
+        };
+        let own = match self.kind {
+            Some(Kind::Keys) => bits::NUMBERS,
+            Some(Kind::Strings) => bits::STRINGS,
+            None => 0,
+        };
+        let all = self.agree(own | trouble)?;
+        let kind = match all & (bits::NUMBERS | bits::STRINGS) {
+            0 => return Ok(()),
+            bits::NUMBERS => Kind::Keys,
+            bits::STRINGS => Kind::Strings,
+            _ => return Err(Stop::Trouble(bits::ARGUMENT)),
+        };
+        self.kind = Some(kind);
+        let mut trouble = 0;
+        if kind == Kind::Strings {
+            self.name_strings()?;
+            trouble = failed(self.give_keys(values));
+        }
+        self.shuffle(values, trouble)
+    }
+
+    /// The bits of all ranks, unless one has trouble.
+    fn agree(&self, own: u64) -> Result<u64, Stop> {
+        let all = self.ranks.any(own)?;
+        if all & bits::TROUBLE == 0 { Ok(all) } else { Err(Stop::Trouble(all)) }
+    }
+
+    /// Sends strings without keys to the owners of their hashes, which give them keys.
+    fn name_strings(&mut self) -> Result<(), Stop> {
+        let ranks = self.ranks.count;
+        let new = self.keys.len()..self.numbers.len();
+        let owners: Vec<_> =
+            new.clone().map(|number| owner(self.numbers.hash(number), ranks)).collect();
+        let mut outgoing = vec![Vec::new(); ranks];
+        for (number, to) in new.zip(&owners) {
+            encode(self.numbers.strings().get(number), &mut outgoing[*to]);
+        }
+        // Strings on their way are there twice, and those of the registry have more about them.
+        let room = |words: usize| {
+            if self.has_room(words * 5 * size_of::<u64>()) { 0 } else { bits::MEMORY }
+        };
+        let incoming = self.ranks.exchange(&outgoing, room)?;
+        let rank = self.ranks.mpi.rank(self.ranks.comm);
+        let mut answers = vec![Vec::new(); ranks];
+        for (message, answer) in incoming.iter().zip(&mut answers) {
+            let mut rest = message.as_slice();
+            while !rest.is_empty() {
+                let string = decode(&mut rest);
+                answer.push(self.registry.key(&string, |key| owner(key, ranks) == rank));
+            }
+        }
+        let given = self.ranks.exchange(&answers, |_| 0)?;
+        let mut given: Vec<_> = given.iter().map(|keys| keys.iter()).collect();
+        for of in owners {
+            self.keys.push(*given[of].next().expect("a key for each string"));
+        }
+        Ok(())
+    }
+
+    /// Brings the pairs of strings to the others, now that there are keys.
+    fn give_keys(&mut self, values: &Values) -> Result<(), c_int> {
+        let Self { numbered, outgoing, keys, .. } = self;
+        let mut given = Ok(());
+        for mut part in numbered.take_parts() {
+            for record in part.chunks_exact_mut(values.stride()) {
+                record[0] = keys[record[0] as usize];
+                // An error does not keep the store from having the record.
+                given = given.and(outgoing.push(values, record));
+            }
+        }
+        given.and_then(|()| outgoing.settle(values))
+    }
+
+    /// Sends the outgoing pairs to their owners.
+    fn shuffle(&mut self, values: &Values, mut trouble: u64) -> Result<(), Stop> {
+        let (owners, stride) = (self.ranks.count, values.stride());
+        let most = self.ranks.most_words(stride);
+        loop {
+            let (mut words, mut counts) = (Vec::new(), Vec::with_capacity(owners));
+            let mut later = 0;
+            for owner in 0..owners {
+                let before = words.len();
+                self.outgoing.copy_last(owner, most, &mut words);
+                counts.push(words.len() - before);
+                if self.outgoing.words(owner) > most {
+                    later = bits::LATER;
+                }
+            }
+            let Self { ranks, share, outgoing, registry, numbers, limit, keys, .. } = self;
+            let others = outgoing.bytes() + registry.bytes() + numbers.bytes() + 8 * keys.len();
+            // A vector may be twice as long as what is in it.
+            let mut room = |words: usize| {
+                let more = others + 2 * words * size_of::<u64>();
+                if share.bytes() + more > *limit && share.settle(values).is_err() {
+                    return bits::FAILED;
+                }
+                if share.bytes() + more > *limit { bits::MEMORY } else { 0 }
+            };
+            let round = ranks.round(&words, &counts, later | trouble, &mut room)?;
+            for (owner, count) in counts.into_iter().enumerate() {
+                self.outgoing.drop_last(owner, count);
+            }
+            for record in round.words.chunks_exact(stride) {
+                // An error does not keep the store from having the record.
+                trouble |= failed(self.share.push(values, record));
+            }
+            if round.bits & bits::LATER == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The share as the program reads it.
+    pub(super) fn table(&self, values: &Values) -> &Table {
+        self.table.get_or_init(|| {
+            let mut table = Table::default();
+            let mut strings = (self.kind == Some(Kind::Strings)).then(Strings::default);
+            for records in self.share.keys() {
+                table.keys.push(records[0]);
+                values.finish(records, &mut table.values);
+                if let Some(strings) = &mut strings {
+                    strings.push(self.registry.string(records[0]));
+                }
+            }
+            table.strings = strings;
+            table.first(values, Order::Key, usize::MAX)
+        })
+    }
+
+    /// The first pairs of all shares in an order, at `root` or at all. Collective.
+    pub(super) fn gather(
+        &self,
+        values: &Values,
+        order: Order,
+        most: usize,
+        root: Option<c_int>,
+    ) -> Result<Table, Stop> {
+        let size = values.size();
+        let own = self.table(values).first(values, order, most).encode(size);
+        let room = self.limit.saturating_sub(self.bytes());
+        let all = self.ranks.all(&[own.len() as u64, room as u64])?;
+        let (all, _) = all.as_chunks::<2>();
+        let lengths: Vec<_> = all.iter().map(|[length, _]| *length as usize).collect();
+        // Pairs are there as they came, and in their order.
+        let needed = 2 * size_of::<u64>() as u64 * lengths.iter().sum::<usize>() as u64;
+        let is_here = |rank: usize| root.is_none_or(|root| root as usize == rank);
+        if all.iter().enumerate().any(|(rank, [_, room])| is_here(rank) && needed > *room) {
+            return Err(Stop::Trouble(bits::MEMORY));
+        }
+        let gathered = self.ranks.gather(&own, &lengths, root)?;
+        let strings = (self.kind == Some(Kind::Strings)).then(Strings::default);
+        let mut table = Table { strings, ..Table::default() };
+        gathered.iter().for_each(|words| table.decode(words, size));
+        Ok(table.first(values, order, most))
+    }
+}
+
+fn failed<T>(result: Result<T, c_int>) -> u64 {
+    if result.is_ok() { 0 } else { bits::FAILED }
+}
+
+/// Pairs that are being added. They are taken all, or, without room, none.
+pub(super) struct Addition<'a> {
+    spread: &'a mut Spread,
+    values: &'a Values,
+    kind: Kind,
+    /// The pairs, if they may be too many.
+    apart: Option<Store>,
+    /// The number of strings before.
+    strings: usize,
+}
+
+impl Addition<'_> {
+    /// The number of a string, which is its key here.
+    pub(super) fn number(&mut self, string: &[u8]) -> Result<u64, c_int> {
+        let before = self.spread.numbers.len();
+        let number = self.spread.numbers.number(string) as u64;
+        let is_grown = self.spread.numbers.len() > before;
+        if is_grown && (number.is_multiple_of(STRINGS_AT_ONCE) || string.len() > LONG_STRING) {
+            self.check()?;
+        }
+        Ok(number)
+    }
+
+    /// Makes room for so many pairs.
+    pub(super) fn expect(&mut self, count: usize) -> Result<(), c_int> {
+        // A vector may be twice as long as what is in it.
+        let most = count.saturating_mul(2 * self.values.stride() * size_of::<u64>());
+        if self.spread.has_room(most) {
+            return Ok(());
+        }
+        self.spread.settle(self.values)?;
+        if !self.spread.has_room(most) {
+            let owners = if self.kind == Kind::Keys { self.spread.ranks.count } else { 1 };
+            self.apart = Some(Store::new(owners, self.values, true));
+        }
+        self.check()
+    }
+
+    /// Adds pairs with packed values.
+    pub(super) fn add(&mut self, keys: &[u64], packed: &[u8]) -> Result<(), c_int> {
+        let Self { spread, values, kind, apart, .. } = self;
+        let is_apart = apart.is_some();
+        let store = apart.as_mut().unwrap_or(spread.of(*kind));
+        values.records(keys, packed, |record| store.push(values, record))?;
+        if is_apart { self.check() } else { Ok(()) }
+    }
+
+    /// # Errors
+    /// There is no room, and nothing is taken.
+    fn check(&mut self) -> Result<(), c_int> {
+        let has_room = |own: &Self| own.spread.has_room(own.apart.as_ref().map_or(0, Store::bytes));
+        if has_room(self) {
+            return Ok(());
+        }
+        match &mut self.apart {
+            Some(apart) => apart.settle(self.values)?,
+            None => self.spread.settle(self.values)?,
+        }
+        if has_room(self) {
+            return Ok(());
+        }
+        self.spread.numbers.truncate(self.strings);
+        let spread = &self.spread;
+        log::error!("pairs would take more than {} bytes (FOLDBACK_PAIRS_MEMORY)", spread.limit);
+        Err(spread.ranks.mpi.abi.family.class(Error::Memory))
+    }
+
+    /// Takes the pairs.
+    pub(super) fn finish(self) -> Result<(), c_int> {
+        let Self { spread, values, kind, apart, .. } = self;
+        let Some(mut apart) = apart else { return Ok(()) };
+        apart.settle(values)?;
+        spread.of(kind).absorb(values, apart)
+    }
+}
