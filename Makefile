@@ -10,7 +10,7 @@ FOLDBACK := target/release/foldback
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-mpis setup-apps setup-science setup-training setup-gnn build lint header test test-quick test-long soak mutations test-apps test-kernels \
-	bench bench-apps bench-results instructions demo training-demo gnn-demo install uninstall clean
+	bench bench-apps bench-results instructions demo training-demo gnn-demo wordcount-demo install uninstall clean
 
 help: ## this text
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -87,6 +87,9 @@ training-demo: build setup-training ## train by plain MPI and by each mode of qu
 
 gnn-demo: build setup-gnn ## train a network on the graph of apt's packages, with kept aggregates; SEEDS=5 (as root; 8 minutes)
 	@/usr/bin/python3 examples/gnn/compare.py $(if $(SEEDS),--seeds $(SEEDS))
+
+wordcount-demo: build ## count the words of 300 MB of text by foldback and by plain MPI; RUNS=3 (as root; 2 minutes)
+	@scripts/wordcount-demo.sh $(RUNS)
 
 # Builds, unless root has no cargo: `make build && sudo make install`. Installs no packages.
 install: ## to PREFIX (/usr/local), BINDIR, LIBDIR; DESTDIR for packagers

@@ -12,7 +12,8 @@ cargo fmt --check
 
 step clang-format
 # include/foldback.h is cbindgen's.
-git ls-files --cached --others --exclude-standard -z 'bpf/*.[ch]' 'mpi-tests/**.[ch]' 'benchmarks/*.[ch]' |
+git ls-files --cached --others --exclude-standard -z 'bpf/*.[ch]' 'mpi-tests/**.[ch]' 'benchmarks/*.[ch]' \
+	'examples/*.[ch]' |
 	xargs -0 clang-format --dry-run -Werror
 
 step shellcheck

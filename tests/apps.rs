@@ -11,6 +11,8 @@ mod gnn;
 mod harness;
 #[path = "apps/hpcc.rs"]
 mod hpcc;
+#[path = "apps/keys.rs"]
+mod keys;
 #[path = "apps/netpipe.rs"]
 mod netpipe;
 #[path = "apps/osu.rs"]
