@@ -31,7 +31,7 @@ pub(super) mod bits {
     pub(crate) const NUMBERS: u64 = 16;
     /// It has pairs by string.
     pub(crate) const STRINGS: u64 = 32;
-    /// Any of those that stop all.
+    /// All that stop a flush.
     pub(crate) const TROUBLE: u64 = MEMORY | FAILED | ARGUMENT;
 }
 

@@ -240,19 +240,22 @@ impl Spread {
 
     /// The share as the program reads it.
     pub(super) fn table(&self, values: &Values) -> &Table {
-        self.table.get_or_init(|| {
-            let mut table = Table::default();
-            let mut strings = (self.kind == Some(Kind::Strings)).then(Strings::default);
-            for records in self.share.keys() {
-                table.keys.push(records[0]);
-                values.finish(records, &mut table.values);
-                if let Some(strings) = &mut strings {
-                    strings.push(self.registry.string(records[0]));
-                }
+        self.table.get_or_init(|| self.unsorted(values).first(values, Order::Key, usize::MAX))
+    }
+
+    /// The share in any order.
+    fn unsorted(&self, values: &Values) -> Table {
+        let mut table = Table::default();
+        let mut strings = (self.kind == Some(Kind::Strings)).then(Strings::default);
+        for records in self.share.keys() {
+            table.keys.push(records[0]);
+            values.finish(records, &mut table.values);
+            if let Some(strings) = &mut strings {
+                strings.push(self.registry.string(records[0]));
             }
-            table.strings = strings;
-            table.first(values, Order::Key, usize::MAX)
-        })
+        }
+        table.strings = strings;
+        table
     }
 
     /// The first pairs of all shares in an order, at `root` or at all. Collective.
@@ -264,7 +267,11 @@ impl Spread {
         root: Option<c_int>,
     ) -> Result<Table, Stop> {
         let size = values.size();
-        let own = self.table(values).first(values, order, most).encode(size);
+        let first = match self.table.get() {
+            Some(sorted) => sorted.first(values, order, most),
+            None => self.unsorted(values).first(values, order, most),
+        };
+        let own = first.encode(size);
         let room = self.limit.saturating_sub(self.bytes());
         let all = self.ranks.all(&[own.len() as u64, room as u64])?;
         let (all, _) = all.as_chunks::<2>();

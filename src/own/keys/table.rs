@@ -29,8 +29,8 @@ impl Table {
         &self.values[at * size..(at + 1) * size]
     }
 
-    /// The numbers of its pairs, in this order.
-    fn sorted(&self, values: &Values, order: Order) -> Vec<usize> {
+    /// The numbers of its first pairs in this order, `most` at most.
+    fn numbers(&self, values: &Values, order: Order, most: usize) -> Vec<usize> {
         let rank = |at: usize| match order {
             Order::Key => Reverse(0),
             Order::Value => Reverse(values.rank(self.value(values.size(), at))),
@@ -38,34 +38,29 @@ impl Table {
         let all = 0..self.keys.len();
         match &self.strings {
             None => {
-                let mut sorted: Vec<_> =
-                    all.zip(&self.keys).map(|(at, key)| (rank(at), *key, at)).collect();
-                sorted.sort_unstable();
-                sorted.into_iter().map(|(.., at)| at).collect()
+                let named = all.zip(&self.keys).map(|(at, key)| (rank(at), *key, at));
+                least(named.collect(), most).into_iter().map(|(.., at)| at).collect()
             }
             Some(strings) => {
-                let mut sorted: Vec<_> = all.map(|at| (rank(at), strings.get(at), at)).collect();
-                sorted.sort_unstable();
-                sorted.into_iter().map(|(.., at)| at).collect()
+                let named = all.map(|at| (rank(at), strings.get(at), at));
+                least(named.collect(), most).into_iter().map(|(.., at)| at).collect()
             }
         }
     }
 
     /// Its first pairs in this order, `most` at most.
     pub(super) fn first(&self, values: &Values, order: Order, most: usize) -> Self {
-        let mut sorted = self.sorted(values, order);
-        sorted.truncate(most);
-        let value = |at: &usize| self.value(values.size(), *at);
+        let numbers = self.numbers(values, order, most);
+        let mut packed = Vec::with_capacity(numbers.len() * values.size());
+        for at in &numbers {
+            packed.extend_from_slice(self.value(values.size(), *at));
+        }
         let strings = self.strings.as_ref().map(|strings| {
             let mut own = Strings::default();
-            sorted.iter().for_each(|at| own.push(strings.get(*at)));
+            numbers.iter().for_each(|at| own.push(strings.get(*at)));
             own
         });
-        Self {
-            keys: sorted.iter().map(|at| self.keys[*at]).collect(),
-            values: sorted.iter().flat_map(value).copied().collect(),
-            strings,
-        }
+        Self { keys: numbers.iter().map(|at| self.keys[*at]).collect(), values: packed, strings }
     }
 
     /// The words of its pairs: keys, values padded to words, strings.
@@ -94,6 +89,16 @@ impl Table {
             }
         }
     }
+}
+
+/// The least of some, `most` at most, in order.
+fn least<T: Ord>(mut all: Vec<T>, most: usize) -> Vec<T> {
+    if let Some(last) = most.checked_sub(1).filter(|last| *last < all.len()) {
+        all.select_nth_unstable(last);
+    }
+    all.truncate(most);
+    all.sort_unstable();
+    all
 }
 
 #[cfg(test)]
@@ -129,6 +134,8 @@ mod tests {
         assert_eq!(keys(&plain, Order::Key, usize::MAX), [0, 4, 9, u64::MAX]);
         assert_eq!(keys(&plain, Order::Value, usize::MAX), [4, 0, u64::MAX, 9]);
         assert_eq!(keys(&plain, Order::Value, 2), [4, 0]);
+        assert!(keys(&plain, Order::Key, 0).is_empty());
+        assert_eq!(keys(&plain, Order::Key, 3), [0, 4, 9]);
         assert_eq!(plain.first(&values(), Order::Key, 1).values, 5i16.to_ne_bytes());
         let named = table(&pairs, Some(&["b", "ab", "a", "\0"]));
         assert_eq!(keys(&named, Order::Key, usize::MAX), [4, u64::MAX, 0, 9]);
