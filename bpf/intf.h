@@ -87,7 +87,7 @@ struct fb_cell {
 	__u8 fanned_out; /* aggregator: some program took on the fan-out */
 	__u16 part;	 /* posted: bytes of the contribution, and where they belong */
 	__u16 offset;
-	__u64 message; /* as in frames; of those that differ, the most bytes and FB_MISMATCHED */
+	__u64 message; /* as in frames; if they differ, the most bytes and FB_MISMATCHED */
 	__u64 asked;   /* aggregator: who has asked since it last asked others, one bit each */
 	__u8 data[FB_MOST_BYTES];
 };

@@ -200,7 +200,7 @@ static __always_inline int fb_fold_own(const struct fb_packet *packet, struct fb
 	return why;
 }
 
-/* Sends the packet of the leader's to all other members, or to those that it is for. */
+/* Sends the leader's packet to all members that it is for. */
 static __always_inline int fb_fan_out(struct __sk_buff *skb, struct fb_headers *headers,
 				      struct fb_context *c, const __u8 *own_mac)
 {

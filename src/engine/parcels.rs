@@ -9,7 +9,7 @@ use crate::wire::Parties;
 pub struct Parcels {
     /// Bytes that a parcel may have at most, alike on all ranks. More of them take more of the group's sequence.
     pub most: usize,
-    /// What all ranks know of the ends, alike. Vectors: the data in `to` are the same memory.
+    /// The ends, as all ranks know them alike. Vectors: the data in `to` are the same memory.
     pub parties: Parties<usize>,
     /// To others: at most one to each, by rank.
     pub to: Vec<Parcel>,

@@ -17,7 +17,7 @@ pub struct Edges {
     pub wraps: Wraps,
     /// The data that it sends are in its receive buffer.
     pub in_place: bool,
-    /// What all ranks know of the ends.
+    /// The ends, as all ranks know them.
     pub parties: Parties<usize>,
 }
 

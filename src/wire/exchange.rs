@@ -51,7 +51,7 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
         awaited.sort_unstable_by_key(|awaited| awaited.seq);
         flight.awaited += awaited.len();
         flights.awaited.extend(awaited);
-        // What is sent is released, and its cells keep it, as those of broadcasts do.
+        // A parcel that is sent is released. Its cells keep it, as the cells of a broadcast do.
         self.update_done(&flights);
         self.flights = flights;
     }

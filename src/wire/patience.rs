@@ -241,7 +241,7 @@ mod tests {
         };
         assert_eq!(repeat(&mut member, 8, 4, 0), (MS, None));
         assert_eq!(member.first_wait(), 2 * MS);
-        // Too few; too few of those that were asked for; and nobody's fault.
+        // Too few; too few of the frames asked for; and nobody's fault.
         for (asked_for, came_again, both_ways) in [(0, 3, 0), (0, 0, 0), (0, 9, 6)] {
             repeat(&mut member, asked_for, came_again, both_ways);
             assert_eq!(member.first_wait(), 2 * MS);

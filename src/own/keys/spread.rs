@@ -163,7 +163,7 @@ impl Spread {
         for (number, to) in new.zip(&owners) {
             encode(self.numbers.strings().get(number), &mut outgoing[*to]);
         }
-        // Strings on their way are there twice, and those of the registry have more about them.
+        // Strings on their way are there twice, and the registry has more about each.
         let room = |words: usize| {
             if self.has_room(words * 5 * size_of::<u64>()) { 0 } else { bits::MEMORY }
         };

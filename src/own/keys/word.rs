@@ -114,7 +114,7 @@ impl Word {
         // A NaN is the greatest.
         let by_max = Self { op: if self.real.is_some() { Operator::Max } else { self.op }, ..self };
         by_max.widen(value, |_, word| rank = word);
-        // What has wrapped is narrowed, so the word is the value's own.
+        // A value that has wrapped is narrow by now, so the word has its order.
         if self.is_signed() { rank ^ SIGN } else { rank }
     }
 
