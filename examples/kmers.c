@@ -22,7 +22,6 @@ enum { BLOCK = 1000, FAMILIES = 1000, ERRORS = 100 };
 /* The last bin of the histogram has all that is beyond. */
 enum { BINS = 1000, BATCH = 65536 };
 
-static enum way way = BY_FOLDBACK;
 static int64_t k = 21, bases = 100000000, most = 10;
 static uint64_t seed = 1;
 static bool is_checked;
@@ -119,9 +118,8 @@ static void table_free(struct table *table)
 	*table = (struct table){0};
 }
 
-static foldback_pairs *pairs;
-static struct table table;  /* PLAIN: what this rank has made; then, also NAIVE: what it owns */
-static struct bytes *parts; /* for each owner */
+/* PLAIN: the k-mers that this rank has made; then, also NAIVE: its own. */
+static struct table table;
 
 static void add(const uint64_t *keys, int64_t count)
 {
@@ -167,15 +165,11 @@ static void make_kmers(void)
 	spend(READING, begin);
 }
 
-/* Each k-mer to its owner. */
+/* Each k-mer to its owner, by MPI alone. */
 static void shuffle(void)
 {
 	struct bytes received;
 
-	if (way == BY_FOLDBACK) {
-		ok(pairs_api.flush(pairs), "foldback_pairs_flush");
-		return;
-	}
 	for (size_t i = 0; i < table.room; i++)
 		if (table.slots[i].count)
 			append(&parts[owner_of(mix(table.slots[i].key))], &table.slots[i],
@@ -248,6 +242,8 @@ static struct kmer *share_of_table(int64_t *count)
 	return list;
 }
 
+static struct result result;
+
 /* The bins and the list of all ranks from their shares. */
 static struct result evaluate(void)
 {
@@ -294,6 +290,13 @@ static void print(const struct result *result)
 	printf("%lld k-mers, %lld different\n", (long long)(bases - k + 1),
 	       (long long)result->different);
 	fflush(stdout);
+}
+
+static void answer(void)
+{
+	result = evaluate();
+	if (rank == 0)
+		print(&result);
 }
 
 static int by_number(const void *a, const void *b)
@@ -398,36 +401,13 @@ static void take_options(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	struct result result;
-	double start, begin;
 	int is_wrong = 0;
 
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	take_options(argc, argv);
-	if (way == BY_FOLDBACK) {
-		find_foldback();
-		ok(pairs_api.create(MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD, &pairs),
-		   "foldback_pairs_create");
-	}
-	parts = allocate(NULL, ranks * sizeof(*parts));
-	memset(parts, 0, ranks * sizeof(*parts));
-
-	MPI_Barrier(MPI_COMM_WORLD);
-	start = MPI_Wtime();
-	make_kmers();
-	MPI_Barrier(MPI_COMM_WORLD);
-	begin = MPI_Wtime();
-	shuffle();
-	spend(COUNTING, begin);
-	result = evaluate();
-	if (rank == 0)
-		print(&result);
-	spend(ALL, start);
-	tell_times("making");
-	if (way == BY_FOLDBACK)
-		ok(pairs_api.free(&pairs), "foldback_pairs_free");
+	run(make_kmers, shuffle, answer, "making");
 	if (is_checked && rank == 0) {
 		struct result right = count_serially();
 

@@ -19,6 +19,7 @@
 /* PLAIN: each rank combines equal keys before it sends them. NAIVE: it sends them as they come. */
 enum way { BY_FOLDBACK, PLAIN, NAIVE };
 
+static enum way way = BY_FOLDBACK;
 static int rank, ranks;
 
 static void say(const char *format, va_list arguments)
@@ -280,6 +281,41 @@ static inline void tell_times(const char *reading)
 		fprintf(stderr, "%s: %s %.3f s, counting %.3f s, all %.3f s\n",
 			program_invocation_short_name, reading, longest[READING], longest[COUNTING],
 			longest[ALL]);
+}
+
+static foldback_pairs *pairs; /* BY_FOLDBACK */
+static struct bytes *parts;   /* in the other ways, for each owner */
+
+/* Runs a program. `make` adds its keys, `shuffle` brings them to their owners by MPI alone, and
+ * `answer` has rank 0 print. */
+static inline void run(void (*make)(void), void (*shuffle)(void), void (*answer)(void),
+		       const char *reading)
+{
+	double start, begin;
+
+	if (way == BY_FOLDBACK) {
+		find_foldback();
+		ok(pairs_api.create(MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD, &pairs),
+		   "foldback_pairs_create");
+	}
+	parts = allocate(NULL, ranks * sizeof(*parts));
+	memset(parts, 0, ranks * sizeof(*parts));
+	MPI_Barrier(MPI_COMM_WORLD);
+	start = MPI_Wtime();
+	make();
+	MPI_Barrier(MPI_COMM_WORLD);
+	begin = MPI_Wtime();
+	if (way == BY_FOLDBACK)
+		ok(pairs_api.flush(pairs), "foldback_pairs_flush");
+	else
+		shuffle();
+	spend(COUNTING, begin);
+	answer();
+	spend(ALL, start);
+	tell_times(reading);
+	if (way == BY_FOLDBACK)
+		ok(pairs_api.free(&pairs), "foldback_pairs_free");
+	free(parts);
 }
 
 #endif

@@ -23,8 +23,8 @@
 
 enum { BATCH = 4096 };
 
-static enum way way = BY_FOLDBACK;
 static int64_t most = 20; /* -1: all, by key */
+static char **directories;
 
 struct files {
 	int64_t count;
@@ -38,7 +38,7 @@ static int by_name(const FTSENT **a, const FTSENT **b)
 }
 
 /* Files that are not empty. */
-static void walk(char **directories, struct files *files)
+static void walk(struct files *files)
 {
 	struct bytes sizes = {0};
 	FTS *tree = fts_open(directories, FTS_PHYSICAL | FTS_NOCHDIR, by_name);
@@ -63,13 +63,13 @@ static void walk(char **directories, struct files *files)
 }
 
 /* Rank 0 looks, so that all ranks agree. */
-static struct files list_files(char **directories)
+static struct files list_files(void)
 {
 	struct files files = {0};
 	int64_t lengths[2];
 
 	if (rank == 0)
-		walk(directories, &files);
+		walk(&files);
 	lengths[0] = files.count;
 	lengths[1] = (int64_t)files.paths.length;
 	MPI_Bcast(lengths, 2, MPI_INT64_T, 0, MPI_COMM_WORLD);
@@ -169,10 +169,9 @@ static void table_free(struct table *table)
 	*table = (struct table){0};
 }
 
-static foldback_pairs *pairs, *gathered;
-static struct table table;  /* PLAIN: what this rank has read; then, also NAIVE: what it owns */
-static struct bytes *parts; /* for each owner */
-static int64_t words;	    /* that this rank has read */
+static foldback_pairs *gathered;
+static struct table table; /* PLAIN: the words that this rank has read; then, also NAIVE: its own */
+static int64_t words;	   /* that this rank has read */
 
 /* A count, seven bits a byte, and the word with a NUL. */
 static void pack(struct bytes *part, const char *text, size_t length, int64_t count)
@@ -265,17 +264,18 @@ static void read_part(const char *path, int64_t size, int64_t begin, int64_t end
 }
 
 /* This rank's part of all bytes. */
-static void read_files(const struct files *files)
+static void read_files(void)
 {
-	const char *path = (const char *)files->paths.at;
+	struct files files = list_files();
+	const char *path = (const char *)files.paths.at;
 	int64_t all = 0, at = 0, from, to;
 
-	for (int64_t i = 0; i < files->count; i++)
-		all += files->sizes[i];
+	for (int64_t i = 0; i < files.count; i++)
+		all += files.sizes[i];
 	from = (int64_t)((__int128)all * rank / ranks);
 	to = (int64_t)((__int128)all * (rank + 1) / ranks);
-	for (int64_t i = 0; i < files->count; i++) {
-		int64_t size = files->sizes[i];
+	for (int64_t i = 0; i < files.count; i++) {
+		int64_t size = files.sizes[i];
 		int64_t begin = from > at ? from - at : 0, end = to < at + size ? to - at : size;
 
 		if (begin < end)
@@ -285,15 +285,11 @@ static void read_files(const struct files *files)
 	}
 }
 
-/* Each word to its owner. */
+/* Each word to its owner, by MPI alone. */
 static void shuffle(void)
 {
 	struct bytes received;
 
-	if (way == BY_FOLDBACK) {
-		ok(pairs_api.flush(pairs), "foldback_pairs_flush");
-		return;
-	}
 	for (size_t i = 0; i < table.room; i++) {
 		const struct slot *slot = &table.slots[i];
 
@@ -390,6 +386,25 @@ static struct word *gather_pairs(int64_t *count)
 	return list;
 }
 
+static void answer(void)
+{
+	int64_t count, all_words, different;
+	struct word *list;
+
+	list = way == BY_FOLDBACK ? gather_pairs(&count) : gather_plain(&count);
+	all_words = sum_of(words);
+	different = sum_of(way == BY_FOLDBACK ? count_of(pairs) : (int64_t)table.used);
+	if (rank == 0) {
+		for (int64_t i = 0; i < count; i++)
+			printf("%7lld %.*s\n", (long long)list[i].count, (int)list[i].length,
+			       list[i].text);
+		printf("%lld words, %lld different\n", (long long)all_words, (long long)different);
+		fflush(stdout);
+	}
+	if (way == BY_FOLDBACK)
+		ok(pairs_api.free(&gathered), "foldback_pairs_free");
+}
+
 static bool take_options(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -419,53 +434,18 @@ static bool take_options(int argc, char **argv)
 			return false;
 		}
 	}
+	directories = argv + optind;
 	return optind < argc;
 }
 
 int main(int argc, char **argv)
 {
-	struct word *list;
-	struct files files;
-	int64_t count, all_words, different;
-	double start, begin;
-
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	if (!take_options(argc, argv))
 		refuse("usage: wordcount [--top K | --all] [--plain | --naive] DIRECTORY...");
-	if (way == BY_FOLDBACK) {
-		find_foldback();
-		ok(pairs_api.create(MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD, &pairs),
-		   "foldback_pairs_create");
-	}
-	parts = allocate(NULL, ranks * sizeof(*parts));
-	memset(parts, 0, ranks * sizeof(*parts));
-
-	MPI_Barrier(MPI_COMM_WORLD);
-	start = MPI_Wtime();
-	files = list_files(argv + optind);
-	read_files(&files);
-	MPI_Barrier(MPI_COMM_WORLD);
-	begin = MPI_Wtime();
-	shuffle();
-	spend(COUNTING, begin);
-	list = way == BY_FOLDBACK ? gather_pairs(&count) : gather_plain(&count);
-	all_words = sum_of(words);
-	different = sum_of(way == BY_FOLDBACK ? count_of(pairs) : (int64_t)table.used);
-	if (rank == 0) {
-		for (int64_t i = 0; i < count; i++)
-			printf("%7lld %.*s\n", (long long)list[i].count, (int)list[i].length,
-			       list[i].text);
-		printf("%lld words, %lld different\n", (long long)all_words, (long long)different);
-		fflush(stdout);
-	}
-	spend(ALL, start);
-	tell_times("reading");
-	if (way == BY_FOLDBACK) {
-		ok(pairs_api.free(&gathered), "foldback_pairs_free");
-		ok(pairs_api.free(&pairs), "foldback_pairs_free");
-	}
+	run(read_files, shuffle, answer, "reading");
 	MPI_Finalize();
 	return 0;
 }

@@ -4,13 +4,12 @@
  * the numbers are exact, so it shows whether they were quantized. Rank 0 prints each step.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <math.h>
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "program.h"
+#include "preloaded.h"
 
 enum { COUNT = 500 };
 static const char key[] = "foldback_quantize";
@@ -169,10 +168,8 @@ static void by_functions(void)
 int main(int argc, char **argv)
 {
 	program_start("hints", &argc, &argv, (const struct option_spec[]){{0}});
-	*(void **)&set_quantize = dlsym(RTLD_DEFAULT, "foldback_comm_set_quantize");
-	*(void **)&clear_error_feedback = dlsym(RTLD_DEFAULT, "foldback_comm_clear_error_feedback");
-	if (!set_quantize || !clear_error_feedback)
-		fail("this is a program for foldback");
+	find(&set_quantize, "foldback_comm_set_quantize");
+	find(&clear_error_feedback, "foldback_comm_clear_error_feedback");
 	by_hints();
 	by_functions();
 	watch(0, "MPI_Finalize");

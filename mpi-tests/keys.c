@@ -7,7 +7,6 @@
  * Each rank knows the pairs of all, so it works every answer out for itself, one pair at a time.
  */
 #include <complex.h>
-#include <dlfcn.h>
 #include <mpi.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,8 +15,7 @@
 #include <string.h>
 
 #include "bigsum.h"
-#include "foldback.h"
-#include "program.h"
+#include "preloaded.h"
 #include "random.h"
 
 enum { WIDEST = 16, LONGEST = 48, FLUSHES = 3 };
@@ -31,7 +29,6 @@ static const struct option_spec options[] = {
     {0},
 };
 
-/* foldback is preloaded, not linked. */
 static __typeof__(foldback_reduce_by_key) *reduce_by_key;
 static __typeof__(foldback_reduce_by_string) *reduce_by_string;
 static __typeof__(foldback_pairs_create) *pairs_create;
@@ -43,21 +40,6 @@ static __typeof__(foldback_pairs_get) *pairs_get;
 static __typeof__(foldback_pairs_get_strings) *pairs_get_strings;
 static __typeof__(foldback_pairs_gather) *pairs_gather;
 static __typeof__(foldback_pairs_free) *pairs_free;
-
-static void find(void *function, const char *name)
-{
-	void *found = dlsym(RTLD_DEFAULT, name);
-
-	if (!found)
-		fail("no %s: is foldback preloaded?", name);
-	memcpy(function, &found, sizeof(found));
-}
-
-static void ok(int code, const char *what)
-{
-	if (code != MPI_SUCCESS)
-		fail("%s: code %d", what, code);
-}
 
 static void *room(size_t bytes)
 {

@@ -6,7 +6,6 @@
  * Each rank knows the vectors of all, so it works every answer out for itself. The last part has
  * vectors of 1,000 blocks, of which each rank changes one or none at random, and then all.
  */
-#include <dlfcn.h>
 #include <mpi.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,8 +13,7 @@
 #include <string.h>
 
 #include "bigsum.h"
-#include "foldback.h"
-#include "program.h"
+#include "preloaded.h"
 #include "random.h"
 
 enum { MOST = 600, MOST_EDGES = 64, BLOCKS = 1000, BLOCK = 4, FAILED_AS = 77 };
@@ -29,7 +27,6 @@ static const struct option_spec options[] = {
     {0},
 };
 
-/* foldback is preloaded, not linked. */
 static __typeof__(foldback_neighbor_reduce) *neighbor_reduce;
 static __typeof__(foldback_ineighbor_reduce) *ineighbor_reduce;
 static __typeof__(foldback_neighbor_cache_create) *cache_create;
@@ -39,15 +36,6 @@ static __typeof__(foldback_neighbor_cache_counts) *cache_counts;
 static __typeof__(foldback_neighbor_cache_free) *cache_free;
 static __typeof__(foldback_wait) *request_wait;
 static __typeof__(foldback_test) *request_test;
-
-static void find(void *function, const char *name)
-{
-	void *found = dlsym(RTLD_DEFAULT, name);
-
-	if (!found)
-		fail("no %s: is foldback preloaded?", name);
-	memcpy(function, &found, sizeof(found));
-}
 
 /* x -> a x + b modulo 2^32, whose composition is associative, and does not commute. */
 struct map {
@@ -297,12 +285,6 @@ static void check(enum what kind, const struct graph *graph, int count, const ch
 		if (got[i] != 0x5a)
 			fail("%s, %s, %s: byte %zu was written", graph->name, kinds[kind].name,
 			     form, i);
-}
-
-static void ok(int code, const char *what)
-{
-	if (code != MPI_SUCCESS)
-		fail("%s returned %d", what, code);
 }
 
 static void finish(foldback_request *request, bool waits)

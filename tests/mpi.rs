@@ -5,6 +5,23 @@
 //! setup-mpis` installs: their tests say that they are skipped. The long tests are ignored unless asked
 //! for (`make test-long`).
 
+/// Tests of a function, one with each MPI. If that is not installed, its test says that it is skipped.
+macro_rules! on_each_mpi {
+    ($function:ident: $($name:ident: $mpi:ident;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                let mpi = crate::harness::Mpi::$mpi;
+                if crate::families::skipped(mpi) {
+                    return;
+                }
+                let _turn = crate::harness::turn();
+                $function(mpi);
+            }
+        )*
+    };
+}
+
 #[path = "mpi/actor.rs"]
 mod actor;
 #[path = "mpi/agents.rs"]

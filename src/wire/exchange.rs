@@ -61,25 +61,37 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
         bytes.div_ceil(self.identity.chunk_bytes.into())
     }
 
-    /// Posts a parcel and sends it.
-    fn send_parcel(&mut self, pairs: &Pairs, to: u8, parcel: &[u8]) {
-        let message = parcel.len() as u64;
-        let rows = self.rows(parcel.len());
-        debug_assert!(rows <= pairs.rows, "{} bytes", parcel.len());
-        let mut frames = Vec::with_capacity(rows);
-        for (row, payload) in parcel.chunks(self.identity.chunk_bytes.into()).enumerate() {
+    /// The frames of some data for `to`, one a row, and their payloads. `like` has all else that they have in common.
+    fn rows_for<'a>(
+        &self,
+        pairs: &Pairs,
+        to: u8,
+        data: &'a [u8],
+        like: b::fb_frame,
+    ) -> impl Iterator<Item = (b::fb_frame, &'a [u8])> {
+        debug_assert!(self.rows(data.len()) <= pairs.rows, "{} bytes", data.len());
+        let payloads = data.chunks(self.identity.chunk_bytes.into()).enumerate();
+        payloads.map(move |(row, payload)| {
             let frame = b::fb_frame {
                 seq: pairs.piece(self.identity.me, to, row),
                 target: to,
                 length: payload.len() as u16,
-                flags: b::FB_FLAG_POSTED as u8,
-                message,
-                ..self.frame(b::FB_KIND_PIECE)
+                message: data.len() as u64,
+                ..like
             };
-            let frame = self.identity.seal.with_payload(frame, payload);
+            (self.identity.seal.with_payload(frame, payload), payload)
+        })
+    }
+
+    /// Posts a parcel and sends it.
+    fn send_parcel(&mut self, pairs: &Pairs, to: u8, parcel: &[u8]) {
+        let flags = b::FB_FLAG_POSTED as u8;
+        let like = b::fb_frame { flags, ..self.frame(b::FB_KIND_PIECE) };
+        let posted = |(frame, payload): (b::fb_frame, _)| {
             let posted = self.cells.post_piece(&frame, payload);
-            frames.push((self.identity.seal.sealed(frame, posted), posted));
-        }
+            (self.identity.seal.sealed(frame, posted), posted)
+        };
+        let frames: Vec<_> = self.rows_for(pairs, to, parcel, like).map(posted).collect();
         for frames in frames.chunks(most_frames(self.identity.chunk_bytes)) {
             self.transport.send_many(to, frames);
         }
@@ -87,23 +99,14 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
 
     /// Posts a vector and sends it to the members of `mask`, as a broadcast to these.
     fn send_vector(&mut self, pairs: &Pairs, mask: u64, vector: &[u8]) {
-        let (me, message) = (self.identity.me, vector.len() as u64);
-        debug_assert!(self.rows(vector.len()) <= pairs.rows, "{message} bytes");
-        let mut frames = Vec::new();
-        for (row, payload) in vector.chunks(self.identity.chunk_bytes.into()).enumerate() {
-            let frame = b::fb_frame {
-                seq: pairs.piece(me, me, row),
-                consumed: mask,
-                target: me,
-                length: payload.len() as u16,
-                flags: b::FB_FLAG_SOME as u8,
-                message,
-                ..self.frame(b::FB_KIND_BROADCAST)
-            };
-            let frame = self.identity.seal.with_payload(frame, payload);
+        let flags = b::FB_FLAG_SOME as u8;
+        let like = b::fb_frame { consumed: mask, flags, ..self.frame(b::FB_KIND_BROADCAST) };
+        let posted = |(frame, payload): (b::fb_frame, _)| {
             self.cells.post_broadcast(&frame, payload);
-            frames.push(frame);
-        }
+            frame
+        };
+        let me = self.identity.me;
+        let frames: Vec<_> = self.rows_for(pairs, me, vector, like).map(posted).collect();
         self.fan_out(&frames);
     }
 

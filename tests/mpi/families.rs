@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use crate::harness::{Job, Mpi, turn};
+use crate::harness::{Job, Mpi};
 use crate::programs::history;
 
 const ALL: &[&str] = &["Allreduce", "Reduce", "Bcast", "Barrier"];
@@ -11,11 +11,11 @@ const ALL_BUT_BARRIER: &[&str] = &["Allreduce", "Reduce", "Bcast", "Scan", "Gath
 const HOSTS: u32 = 2;
 
 /// Said past the test harness, which would hide it when the test succeeds.
-fn skipped(mpi: Mpi) -> bool {
+pub fn skipped(mpi: Mpi) -> bool {
     if !mpi.installed() {
         let _ = writeln!(
             std::io::stderr(),
-            "families: {} is not installed (make setup-mpis), so its tests are skipped",
+            "{} is not installed (make setup-mpis), so its tests are skipped",
             mpi.name()
         );
     }
@@ -180,38 +180,28 @@ fn across(mpi: Mpi) {
     }
 }
 
-macro_rules! families {
-    ($($name:ident: $mpi:ident;)*) => {
-        $(
-            #[test]
-            fn $name() {
-                if skipped(Mpi::$mpi) {
-                    return;
-                }
-                let _turn = turn();
-                one_session(Mpi::$mpi);
-                random_collectives(Mpi::$mpi);
-                histogram(Mpi::$mpi);
-                forms(Mpi::$mpi);
-                again(Mpi::$mpi);
-                order(Mpi::$mpi);
-                sums(Mpi::$mpi);
-                solver(Mpi::$mpi);
-                errors(Mpi::$mpi);
-                made_up_for(Mpi::$mpi);
-                odd(Mpi::$mpi);
-                of_different_lengths(Mpi::$mpi);
-                under_way(Mpi::$mpi);
-                // The others have all forms.
-                if matches!(Mpi::$mpi, Mpi::Open | Mpi::Open5) {
-                    across(Mpi::$mpi);
-                }
-            }
-        )*
-    };
+/// All of that, in one job after the other.
+fn family(mpi: Mpi) {
+    one_session(mpi);
+    random_collectives(mpi);
+    histogram(mpi);
+    forms(mpi);
+    again(mpi);
+    order(mpi);
+    sums(mpi);
+    solver(mpi);
+    errors(mpi);
+    made_up_for(mpi);
+    odd(mpi);
+    of_different_lengths(mpi);
+    under_way(mpi);
+    // The others have all forms.
+    if matches!(mpi, Mpi::Open | Mpi::Open5) {
+        across(mpi);
+    }
 }
 
-families! {
+on_each_mpi! { family:
     open_mpi_4: Open;
     open_mpi_5: Open5;
     mpich_4: Mpich;

@@ -1,7 +1,5 @@
 //! Pairs that are reduced by key, by foldback's own functions, on every MPI.
 
-use std::io::Write;
-
 use crate::harness::{Job, Mpi, Outcome, turn};
 
 fn assert_folded(outcome: &Outcome) {
@@ -12,28 +10,11 @@ fn assert_folded(outcome: &Outcome) {
 }
 
 fn keys(mpi: Mpi) {
-    if !mpi.installed() {
-        // Said past the test harness, which would hide it when the test succeeds.
-        let _ = writeln!(std::io::stderr(), "keys: {} is not installed", mpi.name());
-        return;
-    }
-    let _turn = turn();
     let job = Job::new(mpi, 3).env("FOLDBACK_ROUTE", "fold");
     assert_folded(&job.run("keys", &["--count", "200"]));
 }
 
-macro_rules! pairs {
-    ($($name:ident: $mpi:ident;)*) => {
-        $(
-            #[test]
-            fn $name() {
-                keys(Mpi::$mpi);
-            }
-        )*
-    };
-}
-
-pairs! {
+on_each_mpi! { keys:
     pairs_by_key_on_open_mpi_4: Open;
     pairs_by_key_on_open_mpi_5: Open5;
     pairs_by_key_on_mpich_4: Mpich;

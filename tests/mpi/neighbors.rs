@@ -1,7 +1,5 @@
 //! Reductions over neighbours by foldback's own functions, on every MPI.
 
-use std::io::Write;
-
 use crate::harness::{Job, Mpi, Outcome, turn};
 
 /// A number of the statistics of caches.
@@ -19,28 +17,11 @@ fn assert_folded(outcome: &Outcome) {
 }
 
 fn neighbors(mpi: Mpi) {
-    if !mpi.installed() {
-        // Said past the test harness, which would hide it when the test succeeds.
-        let _ = writeln!(std::io::stderr(), "neighbors: {} is not installed", mpi.name());
-        return;
-    }
-    let _turn = turn();
     let job = Job::new(mpi, 3).env("FOLDBACK_ROUTE", "fold");
     assert_folded(&job.run("neighbors", &["--stream", "300"]));
 }
 
-macro_rules! reductions {
-    ($($name:ident: $mpi:ident;)*) => {
-        $(
-            #[test]
-            fn $name() {
-                neighbors(Mpi::$mpi);
-            }
-        )*
-    };
-}
-
-reductions! {
+on_each_mpi! { neighbors:
     reductions_over_neighbours_on_open_mpi_4: Open;
     reductions_over_neighbours_on_open_mpi_5: Open5;
     reductions_over_neighbours_on_mpich_4: Mpich;
