@@ -240,21 +240,20 @@ impl Spread {
 
     /// The share as the program reads it.
     pub(super) fn table(&self, values: &Values) -> &Table {
-        self.table.get_or_init(|| self.unsorted(values).first(values, Order::Key, usize::MAX))
+        self.table.get_or_init(|| match self.kind {
+            Some(Kind::Strings) => self.unsorted(values).first(values, Order::Key, usize::MAX),
+            _ => Table::by_key(&self.share, values),
+        })
     }
 
     /// The share in any order.
     fn unsorted(&self, values: &Values) -> Table {
-        let mut table = Table::default();
-        let mut strings = (self.kind == Some(Kind::Strings)).then(Strings::default);
-        for records in self.share.keys() {
-            table.keys.push(records[0]);
-            values.finish(records, &mut table.values);
-            if let Some(strings) = &mut strings {
-                strings.push(self.registry.string(records[0]));
-            }
+        let mut table = Table::unsorted(&self.share, values);
+        if self.kind == Some(Kind::Strings) {
+            let mut strings = Strings::default();
+            table.keys.iter().for_each(|key| strings.push(self.registry.string(*key)));
+            table.strings = Some(strings);
         }
-        table.strings = strings;
         table
     }
 

@@ -202,19 +202,25 @@ impl Store {
 
     /// The records of each key of a settled store, side by side.
     pub(super) fn keys(&self) -> impl Iterator<Item = &[u64]> {
-        let stride = self.stride;
-        self.parts.iter().flat_map(move |part| {
-            let mut rest = part.records.as_slice();
-            std::iter::from_fn(move || {
-                let key = *rest.first()?;
-                let is_other = |record: &[u64]| record[0] != key;
-                let records = rest.chunks_exact(stride).position(is_other);
-                let (own, others) = rest.split_at(records.map_or(rest.len(), |r| r * stride));
-                rest = others;
-                Some(own)
-            })
-        })
+        self.parts.iter().flat_map(|part| runs(&part.records, self.stride))
     }
+
+    /// All records.
+    pub(super) fn records(&self) -> impl Iterator<Item = &[u64]> {
+        self.parts.iter().flat_map(|part| part.records.chunks_exact(self.stride))
+    }
+}
+
+/// The records of each key, which lie side by side.
+pub(super) fn runs(mut records: &[u64], stride: usize) -> impl Iterator<Item = &[u64]> {
+    std::iter::from_fn(move || {
+        let key = *records.first()?;
+        let is_other = |record: &[u64]| record[0] != key;
+        let own = records.chunks_exact(stride).position(is_other);
+        let (own, others) = records.split_at(own.map_or(records.len(), |own| own * stride));
+        records = others;
+        Some(own)
+    })
 }
 
 impl Cache {
