@@ -5,7 +5,9 @@
 //! when pairs go to their owners.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hasher};
+use std::hash::{BuildHasher, DefaultHasher, Hasher};
+
+use foldhash::fast::RandomState;
 
 use super::values::{bytes, words};
 
@@ -61,18 +63,29 @@ pub(super) fn decode(message: &mut &[u64]) -> Vec<u8> {
 }
 
 /// Different strings, each with a number, from 0.
+///
+/// They are found by a fast hash of this process, whose seed nobody can know. So nobody can make strings that collide.
 pub(super) struct Numbers {
     strings: Strings,
-    hashes: Vec<u64>,
-    /// Numbers from 1, by hash; 0: none. Open addressing, at most half full.
-    table: Vec<u32>,
+    /// By that hash: open addressing, at most half full.
+    table: Vec<Slot>,
+    fast: RandomState,
     /// The bits of hashes that count: tests make others collide.
     mask: u64,
 }
 
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    /// Bits of the hash, so that few other strings are looked at.
+    tag: u32,
+    /// A number from 1; 0: none.
+    number: u32,
+}
+
 impl Numbers {
     pub(super) fn new(mask: u64) -> Self {
-        Self { strings: Strings::default(), hashes: Vec::new(), table: vec![0; 16], mask }
+        let table = vec![Slot::default(); 16];
+        Self { strings: Strings::default(), table, fast: RandomState::default(), mask }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -83,34 +96,31 @@ impl Numbers {
         &self.strings
     }
 
-    /// The same on all ranks.
+    /// The hash of a string that is the same on all ranks: SipHash with fixed keys.
     pub(super) fn hash(&self, number: usize) -> u64 {
-        self.hashes[number]
+        let mut hasher = DefaultHasher::new();
+        hasher.write(self.strings.get(number));
+        hasher.finish() & self.mask
     }
 
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> usize {
-        let Self { strings, hashes, table, .. } = self;
-        let Strings { bytes, ends } = strings;
-        bytes.capacity() + 8 * (ends.capacity() + hashes.capacity()) + 4 * table.capacity()
+        let Strings { bytes, ends } = &self.strings;
+        bytes.capacity() + 8 * ends.capacity() + size_of::<Slot>() * self.table.capacity()
     }
 
     /// The number of a string, a new one if it has none.
     pub(super) fn number(&mut self, string: &[u8]) -> usize {
-        // SipHash with fixed keys.
-        let mut hasher = DefaultHasher::new();
-        hasher.write(string);
-        let hash = hasher.finish() & self.mask;
-        let mut slot = self.slot(hash);
-        while let Some(number) = (self.table[slot] as usize).checked_sub(1) {
-            if self.hashes[number] == hash && self.strings.get(number) == string {
+        let (mut slot, tag) = self.place(string);
+        while let Some(number) = (self.table[slot].number as usize).checked_sub(1) {
+            if self.table[slot].tag == tag && self.strings.get(number) == string {
                 return number;
             }
-            slot = (slot + 1) % self.table.len();
+            slot = self.next(slot);
         }
         self.strings.push(string);
-        self.hashes.push(hash);
-        self.table[slot] = u32::try_from(self.len()).expect("fewer strings than 2^32");
+        let number = u32::try_from(self.len()).expect("fewer strings than 2^32");
+        self.table[slot] = Slot { tag, number };
         if self.len() * 2 > self.table.len() {
             self.make_table(self.table.len() * 2);
         }
@@ -121,23 +131,30 @@ impl Numbers {
     pub(super) fn truncate(&mut self, length: usize) {
         if length < self.len() {
             self.strings.truncate(length);
-            self.hashes.truncate(length);
             self.make_table(self.table.len());
         }
     }
 
-    fn slot(&self, hash: u64) -> usize {
-        hash as usize & (self.table.len() - 1)
+    /// The first slot for a string, and its tag.
+    fn place(&self, string: &[u8]) -> (usize, u32) {
+        let mut hasher = self.fast.build_hasher();
+        hasher.write(string);
+        let hash = hasher.finish() & self.mask;
+        (hash as usize & (self.table.len() - 1), (hash >> 32) as u32)
+    }
+
+    fn next(&self, slot: usize) -> usize {
+        (slot + 1) & (self.table.len() - 1)
     }
 
     fn make_table(&mut self, slots: usize) {
-        self.table = vec![0; slots];
-        for number in 0..self.len() {
-            let mut slot = self.slot(self.hashes[number]);
-            while self.table[slot] != 0 {
-                slot = (slot + 1) % self.table.len();
+        self.table = vec![Slot::default(); slots];
+        for at in 0..self.len() {
+            let (mut slot, tag) = self.place(self.strings.get(at));
+            while self.table[slot].number != 0 {
+                slot = self.next(slot);
             }
-            self.table[slot] = number as u32 + 1;
+            self.table[slot] = Slot { tag, number: at as u32 + 1 };
         }
     }
 }
@@ -147,12 +164,12 @@ pub(super) struct Registry {
     numbers: Numbers,
     /// By number.
     keys: Vec<u64>,
-    by_key: HashMap<u64, usize>,
+    by_key: HashMap<u64, usize, RandomState>,
 }
 
 impl Registry {
     pub(super) fn new(mask: u64) -> Self {
-        Self { numbers: Numbers::new(mask), keys: Vec::new(), by_key: HashMap::new() }
+        Self { numbers: Numbers::new(mask), keys: Vec::new(), by_key: HashMap::default() }
     }
 
     /// The key of a string, which is this rank's, as all keys are that it gives.
