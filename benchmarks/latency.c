@@ -44,8 +44,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
+#include "costs.h"
 #include "program.h"
 #include "sizes.h"
 
@@ -334,69 +334,32 @@ static long scaled(long n, int bytes)
 	return fine >= 5 ? fine : n < 5 ? n : 5;
 }
 
-/* The CPU time of this process and, on the first rank of a host, the frames that the host sent. */
-enum { CPU, FRAMES, BYTES, STREAM, COSTS };
-
 enum { SETTLED = 60 };
 
-static int first_of_host;
-
-static void find_first_of_host(void)
-{
-	MPI_Comm host;
-	int rank;
-
-	MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world_rank, MPI_INFO_NULL, &host);
-	MPI_Comm_rank(host, &rank);
-	MPI_Comm_free(&host);
-	first_of_host = rank == 0;
-}
-
 /* The time that has passed is a cost, too. */
-static void read_costs(double costs[COSTS])
+enum { STREAM = COSTS, ALL_COSTS };
+
+static void read_all_costs(double costs[ALL_COSTS])
 {
-	struct rusage usage;
-	char line[512];
-	FILE *devices;
-
-	memset(costs, 0, COSTS * sizeof(*costs));
 	costs[STREAM] = now() * 1e6 / world_size;
-	getrusage(RUSAGE_SELF, &usage);
-	costs[CPU] = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1e6 +
-		     (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-	devices = first_of_host ? fopen("/proc/self/net/dev", "r") : NULL;
-	while (devices && fgets(line, sizeof(line), devices)) {
-		char *numbers = strchr(line, ':');
-		double bytes, frames;
-
-		if (!numbers || !strncmp(line + strspn(line, " "), "lo:", 3))
-			continue;
-		/* Eight numbers of what came in, then what went out. */
-		if (sscanf(numbers + 1, "%*s %*s %*s %*s %*s %*s %*s %*s %lf %lf", &bytes,
-			   &frames) == 2) {
-			costs[BYTES] += bytes;
-			costs[FRAMES] += frames;
-		}
-	}
-	if (devices)
-		fclose(devices);
+	read_costs(costs);
 }
 
 /* Of one call, over all hosts; on rank 0. */
-static void count_costs(void (*run)(int), int count, long n, double costs[COSTS])
+static void count_costs(void (*run)(int), int count, long n, double costs[ALL_COSTS])
 {
-	double before[COSTS], mine[COSTS];
+	double before[ALL_COSTS], mine[ALL_COSTS];
 
 	MPI_Barrier(MPI_COMM_WORLD);
-	read_costs(before);
+	read_all_costs(before);
 	MPI_Barrier(MPI_COMM_WORLD);
 	for (long i = 0; i < n; i++)
 		run(count);
 	MPI_Barrier(MPI_COMM_WORLD);
-	read_costs(mine);
-	for (int i = 0; i < COSTS; i++)
+	read_all_costs(mine);
+	for (int i = 0; i < ALL_COSTS; i++)
 		mine[i] = (mine[i] - before[i]) / (double)n;
-	MPI_Reduce(mine, costs, COSTS, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+	MPI_Reduce(mine, costs, ALL_COSTS, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
 }
 
 /* How often each rank calls: untimed, timed, counted. */
@@ -405,7 +368,7 @@ struct calls {
 };
 
 static void print(const char *name, int bytes, const struct calls *calls, double *slowest,
-		  double mean, const double costs[COSTS])
+		  double mean, const double costs[ALL_COSTS])
 {
 	long n = calls->timed;
 
@@ -424,7 +387,7 @@ static void time_calls(const char *name, void (*run)(int), int bytes)
 	long n = calls.timed;
 	double *mine = malloc((size_t)n * sizeof(double));
 	double *slowest = malloc((size_t)n * sizeof(double));
-	double sum = 0, mean = 0, costs[COSTS];
+	double sum = 0, mean = 0, costs[ALL_COSTS];
 	int count = bytes / width;
 
 	if (calls.untimed < settled)
