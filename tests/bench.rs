@@ -310,6 +310,52 @@ fn ways_to_quantize_stand_beside_each_other() {
     assert_no_lab();
 }
 
+#[test]
+fn pairs_by_key_stand_beside_plain_mpi_and_all_ways_agree() {
+    let _turn = turn();
+    let out = Scratch::new("bench-keys");
+    let what = ["keys", "--hosts", "2,3", "--keys", "100,10000", "--pairs", "60000"];
+    let table =
+        ok(&[&what[..], &["--skew", "uniform,hot", "--iterations", "1"]].concat(), out.path());
+    for hosts in ["2", "3"] {
+        for skew in ["uniform", "hot"] {
+            let heading = format!("## openmpi4, {hosts} hosts, {skew}\n");
+            assert!(table.contains(&heading), "no {heading:?} in {table}");
+            let chart = format!("keys-{skew}-{hosts}.svg");
+            assert!(out.path().join(&chart).is_file(), "no {chart}");
+        }
+    }
+    let csv = Csv::read(&out.path().join("keys.csv"));
+    assert_eq!(csv.column("hosts"), ["2", "2", "2", "2", "3", "3", "3", "3"]);
+    assert_eq!(csv.column("keys"), ["100", "10000"].repeat(4));
+    assert_eq!(csv.column("ranks"), csv.column("hosts"));
+    // The keys that came, on 2 hosts as on 3.
+    let different = csv.column("different");
+    assert_eq!(different[..4], different[4..]);
+    assert_eq!(different[0], "100");
+    let at_most = different.iter().zip(csv.column("keys"));
+    assert!(at_most.into_iter().all(|(came, keys)| came.len() <= keys.len()), "{different:?}");
+    for way in ["foldback", "combined", "uncombined"] {
+        for value in ["shuffle_s", "all_s", "cpu_s", "frames", "wire_bytes"] {
+            csv.assert_positive(&format!("{way}_{value}"));
+        }
+    }
+    for ratio in ["shuffle", "all"]
+        .iter()
+        .flat_map(|what| [format!("{what}_to_best"), format!("{what}_to_uncombined")])
+    {
+        csv.assert_positive(&ratio);
+    }
+    // A hundred keys are few bytes, unless all 60,000 pairs travel.
+    let bytes = |way: &str| csv.column(&format!("{way}_wire_bytes"))[0].parse::<f64>().unwrap();
+    for way in ["foldback", "combined"] {
+        assert!(10.0 * bytes(way) < bytes("uncombined"), "{way}: {} bytes", bytes(way));
+    }
+    // Three ways of four problems on 2 and 3 hosts.
+    assert_eq!(Csv::read(&out.path().join("keys-samples.csv")).rows.len(), 24);
+    assert_no_lab();
+}
+
 /// A directory with programs that take OSU's options and print what OSU's print, by means of ours.
 fn fake_osu() -> Scratch {
     let osu = Scratch::new("bench-osu-programs");
@@ -500,6 +546,10 @@ fn wrong_words_are_one_clear_line() {
         (&["floor", "--hosts", "4"], "between 2 hosts"),
         (&["types", "--hosts", "2", "--sizes", "12"], "not a multiple of 8"),
         (&["waiting", "--per-cpu", "0"], "--per-cpu"),
+        (&["keys", "--keys", "10,0"], "--keys"),
+        (&["keys", "--pairs", "0"], "--pairs"),
+        (&["keys", "--skew", "steep"], "--skew"),
+        (&["keys", "--programs", "/nonexistent"], "/nonexistent/openmpi4/pairs not found"),
         (&["quantize", "--hosts", "2", "--sizes", "12"], "not a multiple of 8"),
         (&["osu", "--osu-dir", "/nonexistent"], "/nonexistent is no directory"),
         (&["osu", "--osu-dir", "/sys/power"], "no osu_allreduce"),

@@ -16,6 +16,9 @@ mod floor;
 mod generate;
 mod glibc;
 mod growth;
+mod keys;
+mod keys_report;
+mod keys_samples;
 mod latency;
 mod limits;
 mod machine;
@@ -57,6 +60,7 @@ struct Options {
 enum Command {
     Apps(apps::Args),
     Floor(floor::Args),
+    Keys(keys::Args),
     Osu(osu::Args),
     Quantize(quantize::Args),
     Types(types::Args),
@@ -96,6 +100,7 @@ fn run(options: Options) -> Result<ExitCode> {
         None => compare::run(options.compare),
         Some(Command::Apps(args)) => apps::run(args),
         Some(Command::Floor(args)) => floor::run(args),
+        Some(Command::Keys(args)) => keys::run(args),
         Some(Command::Osu(args)) => osu::run(args),
         Some(Command::Quantize(args)) => quantize::run(args),
         Some(Command::Types(args)) => types::run(args),
