@@ -4,15 +4,9 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-if [ "$(id -u)" -ne 0 ]; then
-	echo "demo: needs root, to load BPF programs and make network namespaces" >&2
-	exit 1
-fi
-
-foldback=target/release/foldback
+demo=demo
 out=target/demo
-rm -rf "$out"
-mkdir -p "$out"
+. scripts/demo-start.sh
 
 say() {
 	printf '\n== %s\n' "$*"
@@ -71,6 +65,32 @@ if [ "$(awk 'NR > 1 { print $4 }' "$out/history.txt" | sort -u | wc -l)" != 1 ];
 	echo "demo: the histories with exact sums differ: $out/history.txt" >&2
 	exit 1
 fi
+
+# wordcount with the option $1, if any, and the lab's options $2 …: the answer in $out/words$1.txt, the seconds printed.
+words() {
+	way=$1
+	shift
+	"$foldback" lab run --mpi openmpi4 --hosts 4 --timeout 120 -x FOLDBACK_REPORT=off "$@" -- \
+		target/mpi-tests/openmpi4/wordcount ${way:+"$way"} --top 1 "$out/text" \
+		>"$out/words$way.txt" 2>"$out/words$way-errors.txt" || {
+		cat "$out/words$way-errors.txt" >&2
+		exit 1
+	}
+	sed -n 's/^wordcount: .* counting \([0-9.]*\) s.*/\1/p' "$out/words$way-errors.txt"
+}
+
+say "20 MB of text on four hosts: its words, counted by key by plain MPI and by foldback"
+mkdir "$out/text"
+collect_text 20000000 "$out/text/all"
+plain=$(words --plain --off)
+folded=$(words "" -x FOLDBACK_SETUP_CALLS=0)
+if ! cmp -s "$out/words--plain.txt" "$out/words.txt"; then
+	echo "demo: the counts of words differ: $out/words--plain.txt, $out/words.txt" >&2
+	exit 1
+fi
+awk -v plain="$plain" -v folded="$folded" 'NR == 1 { first = "\"" $2 "\" " $1 " times" }
+	END { print $0 ", " first "; plain MPI " plain " s, foldback " folded " s; the answers are equal" }' \
+	"$out/words.txt" | tee "$out/wordcount.txt"
 
 say "4-byte to 64 KiB Allreduce on four hosts, with and without foldback, in turns"
 "$foldback" bench --hosts 4 --collective allreduce --sizes 4,64,1024,4096,16384,65536 \

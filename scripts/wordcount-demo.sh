@@ -7,38 +7,15 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-if [ "$(id -u)" -ne 0 ]; then
-	echo "wordcount-demo: needs root, to load BPF programs and make network namespaces" >&2
-	exit 1
-fi
-
-foldback=target/release/foldback
+demo=wordcount-demo
 out=target/wordcount
 bytes=300000000
 rate=${FOLDBACK_DEMO_RATE:-1gbit}
-rm -rf "$out"
-mkdir -p "$out/text"
+. scripts/demo-start.sh
 
-find /usr/share/doc /usr/share/common-licenses /usr/share/perl /usr/include /usr/lib/python3* -type f |
-	LC_ALL=C sort >"$out/files"
-# Text of any file; documentation is often compressed.
-text() {
-	grep '\.gz$' "$out/files" | tr '\n' '\0' | xargs -0 zcat
-	grep -v '\.gz$' "$out/files" | tr '\n' '\0' | xargs -0 grep -Ihs ''
-}
+mkdir "$out/text"
 echo "wordcount-demo: collects $((bytes / 1000000)) MB of text"
-text 2>/dev/null | head -c "$bytes" >"$out/text/all"
-if ! [ -s "$out/text/all" ]; then
-	echo "wordcount-demo: no text in /usr/share/doc, /usr/include" >&2
-	exit 1
-fi
-# What is there comes again until it is enough.
-while [ "$(stat -c %s "$out/text/all")" -lt "$bytes" ]; do
-	cp "$out/text/all" "$out/more"
-	cat "$out/more" >>"$out/text/all"
-done
-rm -f "$out/more"
-truncate -s "$bytes" "$out/text/all"
+collect_text "$bytes" "$out/text/all"
 
 begin=$(date +%s.%N)
 LC_ALL=C tr -cs '[:alnum:]' '\n' <"$out/text/all" | LC_ALL=C grep . | LC_ALL=C sort | LC_ALL=C uniq -c >"$out/counts"
