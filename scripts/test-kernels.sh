@@ -22,8 +22,8 @@ tests_of() {
 MODULES="veth bridge sch_ingress cls_bpf cls_u32 sch_tbf"
 
 # Seconds until a hanging guest is ended, and for one test in it.
-GUEST_SECONDS=900
-TEST_SECONDS=400
+GUEST_SECONDS=2400
+TEST_SECONDS=1000
 
 work=target/kernels
 die() {
