@@ -226,7 +226,7 @@ pub unsafe extern "C" fn foldback_neighbor_cache_counts(
 ) {
     // SAFETY: as demanded of this function.
     unsafe {
-        let CachedLine { reductions, reused, bytes, bytes_sent } = (*cache).0.counts();
+        let CachedLine { reductions, reused, bytes, bytes_sent, .. } = (*cache).0.counts();
         *counts = foldback_neighbor_counts { reductions, reused, bytes, bytes_sent };
     }
 }

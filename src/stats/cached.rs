@@ -15,35 +15,43 @@ pub struct CachedLine {
     pub bytes: u64,
     /// Bytes that went to them instead.
     pub bytes_sent: u64,
+    /// Frames of the usual length that the vectors would take, each to all neighbours at once.
+    pub frames: u64,
+    /// Frames that went instead: a notice, and the changed blocks.
+    pub frames_sent: u64,
 }
 
 impl CachedLine {
     /// Adds the counts of other calls.
     pub fn add(&mut self, more: &Self) {
-        let Self { reductions, reused, bytes, bytes_sent } = more;
+        let Self { reductions, reused, bytes, bytes_sent, frames, frames_sent } = more;
         self.reductions += reductions;
         self.reused += reused;
         self.bytes += bytes;
         self.bytes_sent += bytes_sent;
+        self.frames += frames;
+        self.frames_sent += frames_sent;
     }
 }
 
 /// The counters of a process.
 #[derive(Default)]
-pub struct Cached([AtomicU64; 4]);
+pub struct Cached([AtomicU64; 6]);
 
 impl Cached {
     pub fn add(&self, more: &CachedLine) {
-        let CachedLine { reductions, reused, bytes, bytes_sent } = *more;
-        for (counter, more) in self.0.iter().zip([reductions, reused, bytes, bytes_sent]) {
+        let CachedLine { reductions, reused, bytes, bytes_sent, frames, frames_sent } = *more;
+        let all = [reductions, reused, bytes, bytes_sent, frames, frames_sent];
+        for (counter, more) in self.0.iter().zip(all) {
             counter.fetch_add(more, Ordering::Relaxed);
         }
     }
 
     /// The counts so far; `None`: there was no such call.
     pub fn line(&self) -> Option<CachedLine> {
-        let [reductions, reused, bytes, bytes_sent] =
-            [0, 1, 2, 3].map(|at| self.0[at].load(Ordering::Relaxed));
-        (reductions > 0).then_some(CachedLine { reductions, reused, bytes, bytes_sent })
+        let [reductions, reused, bytes, bytes_sent, frames, frames_sent] =
+            self.0.each_ref().map(|counter| counter.load(Ordering::Relaxed));
+        let line = CachedLine { reductions, reused, bytes, bytes_sent, frames, frames_sent };
+        (reductions > 0).then_some(line)
     }
 }

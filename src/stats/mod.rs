@@ -131,7 +131,13 @@ mod tests {
             rescued: 0,
             kernel: named(&fb_counters { frames_in: 3, ..Default::default() }),
         };
-        let cached = CachedLine { reductions: 3, reused: 1, bytes: 300, bytes_sent: 200 };
+        let cached = CachedLine {
+            reductions: 3,
+            reused: 1,
+            bytes: 300,
+            bytes_sent: 200,
+            ..CachedLine::default()
+        };
         let (host, cached) = (Some(host), Some(cached));
         let report = RankReport { calls: calls.lines(), host, cached, ..Default::default() };
         let job =

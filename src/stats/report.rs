@@ -96,14 +96,16 @@ impl JobReport {
         }
         text.push_str(&table(&rows, &[4, 5]));
         if let Some(cached) = &self.cached {
-            let CachedLine { reductions, reused, bytes, bytes_sent } = *cached;
+            let CachedLine { reductions, reused, bytes, bytes_sent, frames, frames_sent } = *cached;
             let _ = writeln!(
                 text,
-                "\nNeighbour reductions with kept aggregates: {}; nothing had changed in {}; {} bytes sent in place of {}",
+                "\nNeighbour reductions with kept aggregates: {}; nothing had changed in {}; {} bytes sent in place of {}, {} frames in place of {}",
                 grouped(reductions),
                 grouped(reused),
                 grouped(bytes_sent),
                 grouped(bytes),
+                grouped(frames_sent),
+                grouped(frames),
             );
         }
         if !self.routes.is_empty() {
@@ -310,10 +312,12 @@ mod tests {
         quantized.quantized = true;
         let mut job = job(vec![quantized]);
         let (reductions, reused, bytes, bytes_sent) = (4000, 1, 1 << 20, 24);
-        job.cached = Some(CachedLine { reductions, reused, bytes, bytes_sent });
+        let (frames, frames_sent) = (2000, 1001);
+        job.cached =
+            Some(CachedLine { reductions, reused, bytes, bytes_sent, frames, frames_sent });
         let tables = job.tables();
         assert!(
-            tables.contains("4,000; nothing had changed in 1; 24 bytes sent in place of 1,048,576")
+            tables.contains("4,000; nothing had changed in 1; 24 bytes sent in place of 1,048,576, 1,001 frames in place of 2,000")
         );
         assert!(tables.contains("MPI_SUM") && tables.contains("folded, quantized"));
     }

@@ -38,6 +38,7 @@ fn no_kept_reduction_is_stale() {
     let outcome = job.run("neighbors", &["--rounds", "4"]);
     assert_folded(&outcome);
     assert!(cached(&outcome, "bytes_sent") < cached(&outcome, "bytes") / 50);
+    assert!(cached(&outcome, "frames_sent") < cached(&outcome, "frames"), "{:#}", outcome.stats);
 }
 
 /// Notices and changes are lost, come twice, late and damaged.

@@ -15,6 +15,7 @@ use super::super::{ERR_BUFFER, ERR_COUNT, mpi, refuse, room, shape_of};
 use super::Arguments;
 use super::blocks::{Cut, Notice};
 use super::kept::{Kept, Sent};
+use crate::bindings::FB_CHUNK_BYTES;
 use crate::codec::SUCCESS;
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
@@ -271,8 +272,15 @@ impl Shared {
         let words = size_of_val(&Notice::default().words());
         let (sent, whole) = ((words + changes.len()) as u64, self.cut.bytes as u64);
         let to = self.destinations as u64;
-        let line =
-            CachedLine { reductions: 1, reused: 0, bytes: to * whole, bytes_sent: to * sent };
+        let frames = |bytes: usize| bytes.div_ceil(FB_CHUNK_BYTES as usize) as u64;
+        let line = CachedLine {
+            reductions: 1,
+            reused: 0,
+            bytes: to * whole,
+            bytes_sent: to * sent,
+            frames: frames(self.cut.bytes),
+            frames_sent: frames(words) + frames(changes.len()),
+        };
         state.counts.add(&line);
         if let Some(process) = process::get() {
             process.cached.add(&line);
