@@ -130,7 +130,7 @@ static __always_inline int fb_receive_locked(const struct fb_packet *packet, str
 
 	if (why)
 		return why;
-	return fb_lock(c->cell) ? FB_WHY(drop_lock) : 0;
+	return fb_lock(&c->cell->lock) ? FB_WHY(drop_lock) : 0;
 }
 
 /* The same, and finds the cell first. */

@@ -57,21 +57,21 @@ static __always_inline __u64 fb_receivers(const struct fb_frame *frame,
 	return frame->flags == FB_FLAG_SOME ? others & frame->consumed : others;
 }
 
-/* Takes the cell's lock. The holder runs on another CPU, with bottom halves off, or is the leader
- * process filling in a cell, so it holds the lock for about a microsecond. But a virtual CPU may be
- * put to sleep, hence the bound. */
-static __always_inline int fb_lock(struct fb_cell *cell)
+/* Takes the lock of a cell, or of a part of a table. The holder runs on another CPU, with bottom
+ * halves off. Or it is the leader process, filling in a cell or emptying a part. So it holds the
+ * lock for some microseconds at most. But a virtual CPU may be put to sleep, hence the bound. */
+static __always_inline int fb_lock(__u32 *lock)
 {
 	for (int i = 0; i < FB_LOCK_TRIES; i++) {
-		if (__sync_val_compare_and_swap(&cell->lock, 0, 1) == 0)
+		if (__sync_val_compare_and_swap(lock, 0, 1) == 0)
 			return 0;
 	}
 	return -1;
 }
 
-static __always_inline void fb_unlock(struct fb_cell *cell)
+static __always_inline void fb_unlock(__u32 *lock)
 {
-	__sync_lock_test_and_set(&cell->lock, 0);
+	__sync_lock_test_and_set(lock, 0);
 }
 
 /* Hands the cell to user space. The exchange is a full barrier: a process that sees `ready` sees
@@ -116,9 +116,16 @@ static __always_inline void fb_claim(const struct fb_context *c, __u8 kind)
 static __always_inline void fb_count(struct fb_counters *counters, int why)
 {
 	__u64 *counter = (__u64 *)counters;
+	__u32 at = why;
 
-	if (why > 0 && why < (int)(sizeof(*counters) / sizeof(*counter)))
-		counter[why]++;
+	/* The checked value is the used one, also to Linux 6.1: the compiler must not make another
+	 * of it, nor one check of both. */
+	__asm__ volatile("" : "+r"(at));
+	if (at >= sizeof(*counters) / sizeof(*counter))
+		return;
+	__asm__ volatile("" : "+r"(at));
+	if (at)
+		counter[at]++;
 }
 
 /* Whether the frame may be of the collective that the cell's chunk is of. If not, the program is

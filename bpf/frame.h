@@ -27,11 +27,40 @@ static __always_inline int fb_is_placed(const struct fb_frame *frame)
 	return frame->kind == FB_KIND_CONTRIBUTION && frame->op == FB_OP_PLACE;
 }
 
+/* Whether a frame concerns a table of pairs, not a cell. */
+static __always_inline int fb_is_tabled(const struct fb_frame *frame)
+{
+	return frame->kind == FB_KIND_PAIRS || frame->kind == FB_KIND_HELD;
+}
+
+/* Whether a frame asks for what the owner holds of its sender's pairs. */
+static __always_inline int fb_is_question(const struct fb_frame *frame)
+{
+	return frame->kind == FB_KIND_PAIRS && frame->length == 0;
+}
+
+/* Whether a frame makes sense as one that concerns a table, if it does. */
+static __always_inline int fb_table_well_formed(const struct fb_frame *frame)
+{
+	if (!fb_is_tabled(frame))
+		return 1;
+	if (frame->flags || frame->consumed)
+		return 0;
+	if (frame->kind == FB_KIND_HELD)
+		return frame->length == FB_PARTS * 8 && frame->op == FB_OP_NONE && frame->type == 0;
+	if (fb_is_question(frame))
+		return frame->detail == 0;
+	return frame->detail < FB_PARTS && frame->length % sizeof(struct fb_pair) == 0 &&
+	       frame->length <= FB_FRAME_PAIRS * sizeof(struct fb_pair) &&
+	       frame->op != FB_OP_NONE && frame->op != FB_OP_PLACE && frame->type >= FB_TYPE_I64;
+}
+
 /* Whether offset and detail of a frame make sense. */
 static __always_inline int fb_part_well_formed(const struct fb_frame *frame)
 {
 	if (!fb_is_placed(frame))
-		return frame->offset == 0 && (frame->detail == 0 || fb_is_deposited(frame));
+		return frame->offset == 0 && (frame->detail == 0 || fb_is_deposited(frame) ||
+					      frame->kind == FB_KIND_PAIRS);
 	return frame->offset % 8 == 0 && frame->detail <= FB_MOST_BYTES &&
 	       (__u32)frame->offset + frame->length <= frame->detail;
 }
@@ -68,7 +97,8 @@ static __always_inline int fb_frame_well_formed(const struct fb_frame *frame)
 	       frame->type < FB_TYPE_COUNT && frame->source < FB_MAX_MEMBERS &&
 	       frame->target < FB_MAX_MEMBERS && frame->length <= FB_MOST_BYTES &&
 	       frame->length % (1u << (frame->type >> 1)) == 0 && frame->seq != 0 &&
-	       fb_part_well_formed(frame) && frame->reserved == 0 && fb_flags_well_formed(frame);
+	       fb_part_well_formed(frame) && frame->reserved == 0 && fb_flags_well_formed(frame) &&
+	       fb_table_well_formed(frame);
 }
 
 /* Whether a frame from the wire names members, has no more than a chunk of theirs, and may come to
@@ -78,7 +108,8 @@ static __always_inline int fb_is_for_us(const struct fb_frame *frame, const stru
 	return frame->source < group->members && frame->target < group->members &&
 	       frame->length <= group->chunk_bytes &&
 	       (!fb_is_placed(frame) || frame->detail <= group->chunk_bytes) &&
-	       frame->kind >= FB_KIND_CONTRIBUTION && frame->kind <= FB_KIND_PIECE &&
+	       frame->kind >= FB_KIND_CONTRIBUTION && frame->kind <= FB_KIND_HELD &&
+	       (!fb_is_tabled(frame) || frame->target == group->self) &&
 	       (frame->kind != FB_KIND_CONTRIBUTION || frame->flags == FB_FLAG_DIRECT ||
 		(frame->flags == FB_FLAG_RING ? frame->source == fb_before(group, group->self)
 					      : frame->target == group->self));

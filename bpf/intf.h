@@ -9,7 +9,7 @@
 #include "wire.h"
 
 enum {
-	FB_INTF_VERSION = 13,
+	FB_INTF_VERSION = 14,
 	FB_MAX_GROUPS = 1024, /* per host */
 	FB_MAX_WINDOW = 4096, /* cells per group */
 	/* skb->mark of frames that the programs made themselves, so that egress lets them out. An
@@ -109,6 +109,51 @@ struct fb_control {
 	__u64 repeated; /* the programs: frames that said what was known already, if asked for */
 };
 
+/* A key and a value, of a payload of FB_KIND_PAIRS and of a table. Every key and every value may
+ * be. */
+struct fb_pair {
+	__u64 key;
+	__u64 value;
+};
+
+enum {
+	FB_BUCKETS = 64,	       /* of a part, a power of two */
+	FB_BUCKET_SLOTS = 8,	       /* one bit each in `taken` */
+	FB_SPILL = 2 * FB_FRAME_PAIRS, /* room for pairs whose bucket is full */
+};
+
+/*
+ * A part of a group's table of pairs, at one host: the owner of their keys. The programs combine
+ * pairs here as they come, and the leader's process takes them out, as often as it likes. So a part
+ * need not have room for all keys. The leader maps the table, and owns it; the programs trust it no
+ * further than the group itself.
+ */
+struct fb_part {
+	__u32 lock;  /* 1: taken, by a program or by the leader process */
+	__u32 pairs; /* in slots */
+	__u32 spilt; /* in `spill`, from its start; never so many that a frame could find no room */
+	__u32 reserved[13];
+	__u64 held[FB_MAX_MEMBERS];  /* the last frame of each member's that is folded here */
+	__u64 known[FB_MAX_MEMBERS]; /* the last frame of this host's that each member has said it
+					holds */
+	__u8 taken[FB_BUCKETS];	     /* slots of a bucket that have a pair, one bit each */
+	struct fb_pair slot[FB_BUCKETS * FB_BUCKET_SLOTS];
+	struct fb_pair spill[FB_SPILL];
+};
+
+/* Element 0 of a group's table, in a part's place. Part p is element 1 + p. */
+struct fb_table {
+	__u64 token; /* agent: whose table this is */
+	/* Leader: frames of pairs that bear this number are taken, and others are not. */
+	__u64 epoch;
+	__u64
+	    answered[FB_MAX_MEMBERS]; /* ingress: the last question that each member has answered */
+};
+
+_Static_assert(sizeof(struct fb_part) == 64 + 16 * FB_MAX_MEMBERS + FB_BUCKETS +
+					     16 * (FB_BUCKETS * FB_BUCKET_SLOTS + FB_SPILL),
+	       "struct fb_part has a hole");
+
 /*
  * Counters of a group on one host: name, meaning. The one list: the struct below, the names in
  * FOLDBACK_STATS and their documentation are made of it.
@@ -121,12 +166,15 @@ struct fb_control {
 	X(fan_outs, "results, broadcasts and direct contributions sent to all members")            \
 	X(multicasts, "frames among these that went to all members at once")                       \
 	X(passed_on, "partial folds and results passed on along a ring")                           \
+	X(pairs_folded, "pairs of keys and values combined in the kernel")                         \
+	X(pairs_spilt, "pairs among these that wait for their owner, since their bucket is full")  \
 	X(deposited, "results, broadcasts and pieces put into a cell")                             \
 	X(duplicates, "frames that said what was known already")                                   \
 	X(retransmissions, "results, broadcasts, contributions and pieces sent again")             \
 	X(pulls_sent, "requests to send something again")                                          \
 	X(drop_stale, "dropped: of a chunk whose cell moved on")                                   \
 	X(drop_window, "dropped: ahead of the window")                                             \
+	X(drop_full, "dropped: the owner of pairs has to make room first")                         \
 	X(drop_mismatch, "not folded: of another op, type or length than the chunk")               \
 	X(drop_malformed, "dropped: field out of range, truncated, or of another version")         \
 	X(drop_forged, "dropped: not as a member sent it, by its code: forged, or damaged")        \

@@ -42,6 +42,26 @@ struct {
 	__array(values, struct fb_cell_map);
 } cells SEC(".maps");
 
+/*
+ * slot -> the group's table of pairs, if it has one. As cells: made by the agent, when the group
+ * asks for it, and mapped by the group's leader. All are of one size, so the programs find an
+ * element without a call.
+ */
+struct fb_table_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1 + FB_PARTS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct fb_part));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, FB_MAX_GROUPS);
+	__type(key, __u32);
+	__array(values, struct fb_table_map);
+} tables SEC(".maps");
+
 /* slot -> the group's key. Written by the agent before the group is in `groups`; no rank has a
  * descriptor. An array, since every frame looks there; a slot has a grace period between two
  * groups, so no program finds the key of another than its own. */

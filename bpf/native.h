@@ -25,6 +25,12 @@ void fb_native_cell(const struct fb_frame *frame, const void *payload, const str
 		    const struct fb_key *key, struct fb_control *control, struct fb_cell *cell,
 		    struct fb_counters *counters, int can_send, struct fb_native_reply *out);
 
+/* The same, of a frame that concerns pairs, at a table and its parts: 1 + FB_PARTS elements of the
+ * size of struct fb_part. */
+void fb_native_table(const struct fb_frame *frame, const void *payload,
+		     const struct fb_group *group, const struct fb_key *key, struct fb_table *table,
+		     struct fb_counters *counters, struct fb_native_reply *out);
+
 __u64 fb_seal(const struct fb_frame *frame, const struct fb_payload *payload, __u32 length,
 	      const struct fb_key *key);
 

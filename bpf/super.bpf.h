@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 OR GPL-2.0-only */
 /*
- * Super-frames: many frames in one packet (wire.h). Broadcasts and pieces only: they are deposited,
- * and nothing is answered.
+ * Super-frames: many frames in one packet (wire.h). Broadcasts, pieces and pairs only: nothing is
+ * answered. A question for pairs comes alone.
  *
  * The loops call functions that are global, not static: the verifier checks each once, not at every
  * turn. bpf_loop() would call through a pointer at every turn.
@@ -9,7 +9,7 @@
 #ifndef FOLDBACK_SUPER_BPF_H
 #define FOLDBACK_SUPER_BPF_H
 
-#include "admit.bpf.h"
+#include "table.bpf.h"
 
 enum {
 	FB_OUTER_BYTES = FB_HEADER_BYTES - FB_FRAME_BYTES,
@@ -22,7 +22,7 @@ static __always_inline int fb_super_well_formed(const struct __sk_buff *skb,
 {
 	const struct fb_frame *frame = &headers->frame;
 
-	return (frame->kind == FB_KIND_BROADCAST || frame->kind == FB_KIND_PIECE) &&
+	return (fb_is_deposited(frame) || frame->kind == FB_KIND_PAIRS) &&
 	       skb->gso_size >= FB_FRAME_BYTES && skb->gso_size <= FB_FRAME_BYTES + FB_MOST_BYTES &&
 	       skb->gso_size == FB_FRAME_BYTES + (__u32)frame->length &&
 	       skb->len <= FB_OUTER_BYTES + FB_MOST_FRAMES * skb->gso_size &&
@@ -69,10 +69,10 @@ static __always_inline int fb_uniform(struct __sk_buff *skb, const struct fb_fra
 	return 1;
 }
 
-/* Deposits the frame at byte `at` of the packet, if it is of the group and the member that the
+/* Takes in the frame at byte `at` of the packet, if it is of the group and the member that the
  * first one is of. */
-int fb_deposit_one(struct __sk_buff *skb, const struct fb_frame *first, struct fb_group *group,
-		   __u32 at, int alone)
+int fb_take_one(struct __sk_buff *skb, const struct fb_frame *first, struct fb_group *group,
+		__u32 at, int alone)
 {
 	struct fb_scratch *here = fb_scratch_here();
 	struct fb_packet packet = {.ctx = skb, .payload = at + FB_FRAME_BYTES};
@@ -90,30 +90,39 @@ int fb_deposit_one(struct __sk_buff *skb, const struct fb_frame *first, struct f
 		return -1;
 	if (bpf_skb_load_bytes(skb, at, &here->frame, sizeof(here->frame)) ||
 	    !fb_speaks_for(c.frame, first) || !fb_frame_well_formed(c.frame) ||
-	    c.frame->length > skb->gso_size - FB_FRAME_BYTES || !fb_is_for_us(c.frame, group)) {
+	    c.frame->length > skb->gso_size - FB_FRAME_BYTES || !fb_is_for_us(c.frame, group) ||
+	    fb_is_question(c.frame)) {
 		why = FB_WHY(drop_malformed);
 	} else {
 		c.counters->frames_in++;
+		if (fb_is_tabled(c.frame)) {
+			c.payload = &here->payload;
+			why = fb_receive(&packet, &c, 1);
+			if (!why)
+				why = fb_enter_table(group->slot);
+			fb_count(c.counters, why);
+			return why;
+		}
 		why = fb_enter_cell(&packet, &c, 1);
 		if (!why) {
 			why = fb_deposit(&c, alone, 0, &none);
-			fb_unlock(c.cell);
+			fb_unlock(&c.cell->lock);
 		}
 	}
 	fb_count(c.counters, why);
 	return why;
 }
 
-/* Deposits all frames of a super-frame. */
-static __always_inline void fb_deposit_all(struct __sk_buff *skb, const struct fb_headers *headers,
-					   struct fb_group *group)
+/* Takes in all frames of a super-frame. */
+static __always_inline void fb_take_all(struct __sk_buff *skb, const struct fb_headers *headers,
+					struct fb_group *group)
 {
 	__u32 at = FB_OUTER_BYTES;
 
 	for (int i = 0; i < FB_MOST_FRAMES; i++) {
 		if (at >= skb->len)
 			break;
-		fb_deposit_one(skb, &headers->frame, group, at, !fb_is_multicast(headers));
+		fb_take_one(skb, &headers->frame, group, at, !fb_is_multicast(headers));
 		at += skb->gso_size;
 	}
 }

@@ -15,15 +15,14 @@ enum {
 };
 
 /* Turns the headers of the packet in hand into headers of a packet of `bytes` bytes from this host
- * to nobody yet. */
+ * to nobody yet. The packet in hand came to this host, or is leaving it (`egress`). */
 static __always_inline void fb_fill_headers(struct fb_headers *headers, __u32 bytes,
-					    const struct fb_group *group, const __u8 *own_mac)
+					    const struct fb_group *group, int egress)
 {
 	__u16 udp_bytes = bytes - ETH_HLEN - sizeof(struct iphdr);
-	__u8 mac[ETH_ALEN];
 
-	__builtin_memcpy(mac, own_mac, ETH_ALEN);
-	__builtin_memcpy(headers->eth.h_source, mac, ETH_ALEN);
+	if (!egress)
+		__builtin_memcpy(headers->eth.h_source, headers->eth.h_dest, ETH_ALEN);
 	headers->ip.tos = 0;
 	headers->ip.tot_len = bpf_htons(sizeof(struct iphdr) + udp_bytes);
 	headers->ip.id = 0;
@@ -137,7 +136,7 @@ static __always_inline int fb_sent(struct __sk_buff *skb, int pending, int egres
  * verdict it gives. Says why nothing came of the frame, if so. */
 static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *headers,
 				      const struct fb_packet *packet, struct fb_context *c,
-				      const __u8 *own_mac, int egress, int *verdict)
+				      int egress, int *verdict)
 {
 	struct fb_reply reply = {};
 	struct fb_frame *out = &headers->frame;
@@ -158,7 +157,7 @@ static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *
 	if (!egress && !why)
 		fb_learn(c, headers);
 	if (!reply.mask) {
-		fb_unlock(c->cell);
+		fb_unlock(&c->cell->lock);
 		return why;
 	}
 
@@ -175,16 +174,46 @@ static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *
 	barrier_var(length);
 	if (!failed && length < FB_MOST_BYTES)
 		failed = bpf_skb_store_bytes(skb, FB_HEADER_BYTES, c->cell->data, length + 1, 0);
-	fb_unlock(c->cell);
+	fb_unlock(&c->cell->lock);
 	if (failed)
 		return FB_WHY(drop_kernel);
 	if (reply.kind == FB_KIND_PULL)
 		c->counters->pulls_sent++;
 	else
 		reply.mask = fb_audience(c, reply.mask, 1);
-	fb_fill_headers(headers, FB_HEADER_BYTES + out->length, c->group, own_mac);
+	fb_fill_headers(headers, FB_HEADER_BYTES + out->length, c->group, egress);
 	*verdict = fb_sent(skb, fb_send(skb, headers, c->group, reply.mask, c->counters), egress);
 	return why;
+}
+
+/* A frame that concerns the group's table of pairs: sees to that, and answers a question by the
+ * packet in hand, whose verdict it gives. Says why nothing came of the frame, if so. */
+static __always_inline int fb_tc_table(struct __sk_buff *skb, struct fb_headers *headers,
+				       const struct fb_packet *packet, struct fb_context *c,
+				       int *verdict)
+{
+	struct fb_scratch *here = fb_scratch_here();
+	int why;
+
+	if (!here)
+		return FB_WHY(drop_kernel);
+	c->payload = &here->payload;
+	why = fb_receive(packet, c, 1);
+	if (!why)
+		why = fb_enter_table(c->group->slot);
+	if (why)
+		return why;
+	fb_learn(c, headers);
+	if (!fb_is_question(c->frame))
+		return 0;
+	fb_fill_held(c->frame, c->group, c->payload, c->key, &headers->frame);
+	if (bpf_skb_change_tail(skb, FB_HEADER_BYTES + FB_PARTS * 8, 0) ||
+	    bpf_skb_store_bytes(skb, FB_HEADER_BYTES, c->payload->data, FB_PARTS * 8, 0))
+		return FB_WHY(drop_kernel);
+	fb_fill_headers(headers, FB_HEADER_BYTES + FB_PARTS * 8, c->group, 0);
+	*verdict = fb_sent(
+	    skb, fb_send(skb, headers, c->group, 1ULL << (c->frame->source & 63), c->counters), 0);
+	return 0;
 }
 
 /* The leader's contribution to a chunk that every member folds for itself: here, first. */
@@ -196,13 +225,13 @@ static __always_inline int fb_fold_own(const struct fb_packet *packet, struct fb
 	if (why)
 		return why;
 	why = fb_contribute(c, 1, &none);
-	fb_unlock(c->cell);
+	fb_unlock(&c->cell->lock);
 	return why;
 }
 
 /* Sends the leader's packet to all members that it is for. */
 static __always_inline int fb_fan_out(struct __sk_buff *skb, struct fb_headers *headers,
-				      struct fb_context *c, const __u8 *own_mac)
+				      struct fb_context *c)
 {
 	__u32 bytes = skb->gso_size ? skb->len : FB_HEADER_BYTES + headers->frame.length;
 	__u32 frames = fb_frames_of(skb);
@@ -211,7 +240,7 @@ static __always_inline int fb_fan_out(struct __sk_buff *skb, struct fb_headers *
 	c->counters->fan_outs += frames;
 	if (!fb_find_cell(c))
 		mask = fb_audience(c, mask, frames);
-	fb_fill_headers(headers, bytes, c->group, own_mac);
+	fb_fill_headers(headers, bytes, c->group, 1);
 	return fb_sent(skb, fb_send(skb, headers, c->group, mask, c->counters), 1);
 }
 
@@ -260,7 +289,6 @@ static __always_inline int fb_hello(const struct fb_packet *packet, struct fb_co
 struct fb_passage {
 	struct fb_headers headers; /* of what is sent, in the end */
 	struct fb_context c;
-	__u8 own_mac[ETH_ALEN];
 	int verdict;
 };
 
@@ -274,7 +302,7 @@ static __always_inline int fb_take_in(struct __sk_buff *skb, struct fb_passage *
 	if (skb->gso_size) {
 		why = fb_admit(&p->headers, c, fb_super_well_formed(skb, &p->headers));
 		if (!why)
-			fb_deposit_all(skb, &p->headers, c->group);
+			fb_take_all(skb, &p->headers, c->group);
 		return why;
 	}
 	why = fb_admit(&p->headers, c, fb_well_formed(&p->headers, packet.bytes));
@@ -283,8 +311,9 @@ static __always_inline int fb_take_in(struct __sk_buff *skb, struct fb_passage *
 	c->counters->frames_in++;
 	if (c->frame->kind == FB_KIND_HELLO)
 		return fb_hello(&packet, c, &p->headers);
-	__builtin_memcpy(p->own_mac, p->headers.eth.h_dest, ETH_ALEN);
-	return fb_tc_cell(skb, &p->headers, &packet, c, p->own_mac, 0, &p->verdict);
+	if (fb_is_tabled(c->frame))
+		return fb_tc_table(skb, &p->headers, &packet, c, &p->verdict);
+	return fb_tc_cell(skb, &p->headers, &packet, c, 0, &p->verdict);
 }
 
 /* Gives a packet of the leader's the source port of all frames, which is root's. No checksum has it
@@ -310,16 +339,15 @@ static __always_inline int fb_let_out(struct __sk_buff *skb, struct fb_passage *
 			    : fb_well_formed(&p->headers, packet.bytes)) ||
 	    frame->source != c->group->self || frame->target >= c->group->members)
 		return FB_WHY(drop_malformed);
-	__builtin_memcpy(p->own_mac, p->headers.eth.h_source, ETH_ALEN);
 	switch (frame->kind) {
 	case FB_KIND_CONTRIBUTION:
 		if (frame->flags == FB_FLAG_DIRECT) {
 			why = fb_fold_own(&packet, c);
-			p->verdict = fb_fan_out(skb, &p->headers, c, p->own_mac);
+			p->verdict = fb_fan_out(skb, &p->headers, c);
 			return why;
 		}
 		if (frame->target == c->group->self)
-			return fb_tc_cell(skb, &p->headers, &packet, c, p->own_mac, 1, &p->verdict);
+			return fb_tc_cell(skb, &p->headers, &packet, c, 1, &p->verdict);
 		break;
 	case FB_KIND_PULL:
 		c->counters->pulls_sent++;
@@ -327,11 +355,11 @@ static __always_inline int fb_let_out(struct __sk_buff *skb, struct fb_passage *
 	case FB_KIND_BROADCAST:
 		if (frame->target != c->group->self)
 			return FB_WHY(drop_malformed);
-		p->verdict = fb_fan_out(skb, &p->headers, c, p->own_mac);
+		p->verdict = fb_fan_out(skb, &p->headers, c);
 		return 0;
 	case FB_KIND_HELLO:
 		if (frame->flags == FB_FLAG_DIRECT) {
-			fb_fill_headers(&p->headers, FB_HEADER_BYTES, c->group, p->own_mac);
+			fb_fill_headers(&p->headers, FB_HEADER_BYTES, c->group, 1);
 			p->verdict = fb_sent(
 			    skb,
 			    fb_send(skb, &p->headers, c->group, 1ULL << FB_EVERYONE, c->counters),
@@ -346,6 +374,10 @@ static __always_inline int fb_let_out(struct __sk_buff *skb, struct fb_passage *
 			return FB_WHY(drop_malformed);
 		break;
 	case FB_KIND_PIECE:
+		break;
+	case FB_KIND_PAIRS:
+		if (frame->target == c->group->self)
+			return FB_WHY(drop_malformed);
 		break;
 	default:
 		return FB_WHY(drop_malformed);

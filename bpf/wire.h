@@ -22,7 +22,7 @@
 
 enum {
 	FB_WIRE_MAGIC = 0x4b434246, /* "FBCK" in memory on a little-endian host */
-	FB_WIRE_VERSION = 13,
+	FB_WIRE_VERSION = 14,
 	/* Default; unassigned by IANA. Below 1024, so that no user but root may have it while no
 	 * agent is there; and below 512, where no system call draws a port by chance
 	 * (bindresvport). */
@@ -41,6 +41,10 @@ enum {
 	FB_MOST_FRAMES = 44,
 	/* Bytes that the fold works on at once. Buffers are padded to it. */
 	FB_FOLD_BLOCK = 64,
+	/* Parts of a table of pairs. A frame is for one part, whichever keys its pairs have. */
+	FB_PARTS = 128,
+	/* Most pairs of a frame: of 16 bytes, a chunk at the usual MTU. */
+	FB_FRAME_PAIRS = 88,
 };
 
 /* Most payload that the code compiled here is made for: the programs for the usual MTU, which take
@@ -56,6 +60,9 @@ enum fb_kind {
 	FB_KIND_PULL = 4,	  /* anyone -> anyone: send me what you hold of this chunk */
 	FB_KIND_HELLO = 5,	  /* set-up: learn my MAC address, and that my frames arrive */
 	FB_KIND_PIECE = 6,	  /* member -> member: a part of my buffer, for you alone */
+	FB_KIND_PAIRS =
+	    7, /* member -> owner: reduce these by key; none: what do you hold of mine? */
+	FB_KIND_HELD = 8, /* owner -> member: the frames of your pairs that I hold, by part */
 };
 
 /* Fold operations, MPI-4.1 section 6.9.2. FB_OP_NONE folds nothing (barriers), FB_OP_PLACE puts

@@ -24,7 +24,7 @@ static __always_inline int fb_xdp_take(struct xdp_md *xdp, struct fb_frame *fram
 	    bpf_xdp_load_bytes(xdp, 0, &headers.eth, FB_HEADER_BYTES))
 		return 0;
 	*frame = headers.frame;
-	if (frame->kind == FB_KIND_PULL || frame->kind == FB_KIND_HELLO)
+	if (frame->kind == FB_KIND_PULL || frame->kind == FB_KIND_HELLO || fb_is_tabled(frame))
 		return 0;
 	if (fb_find_group(c, 1))
 		return 0;
@@ -45,7 +45,7 @@ static __always_inline int fb_xdp_take(struct xdp_md *xdp, struct fb_frame *fram
 		why = fb_deposit(c, !fb_is_multicast(&headers), 0, &reply);
 	if (!why)
 		fb_learn(c, &headers);
-	fb_unlock(c->cell);
+	fb_unlock(&c->cell->lock);
 	if (reply.to_tc)
 		*verdict = XDP_PASS;
 	else

@@ -21,11 +21,13 @@
 enum { WIDEST = 16, LONGEST = 48, FLUSHES = 3 };
 
 static long seed = 1, count = 400, large = 900000;
+static const char *command;
 
 static const struct option_spec options[] = {
     {"--seed", OPTION_NUMBER, &seed, "which pairs (1)"},
     {"--count", OPTION_NUMBER, &count, "pairs of a rank, at most (400)"},
     {"--large", OPTION_NUMBER, &large, "keys of the long exchange (900,000)"},
+    {"--command", OPTION_TEXT, &command, "that rank 0 runs during the long exchange"},
     {0},
 };
 
@@ -708,6 +710,7 @@ static void long_exchange(void)
 	uint64_t *keys = room(large * sizeof(*keys)), *values = room(large * sizeof(*values));
 	uint64_t want = 0, marks, n;
 	foldback_pairs *pairs;
+	FILE *running = NULL;
 
 	watch(PATIENCE, "a long exchange");
 	for (long i = 0; i < large; i++) {
@@ -715,8 +718,15 @@ static void long_exchange(void)
 		values[i] = value_of(keys[i]);
 		want += random_mix(keys[i]) * (uint64_t)world_size;
 	}
+	if (command && world_rank == 0) {
+		running = popen(command, "r");
+		if (!running)
+			fail("%s does not start", command);
+	}
 	ok(reduce_by_key(keys, values, large, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD, &pairs),
 	   "by key");
+	if (running && pclose(running))
+		fail("%s fails", command);
 	n = check_large(pairs, &marks);
 	if (n != (uint64_t)large * (uint64_t)world_size || marks != want)
 		fail("%llu pairs, not %ld", (unsigned long long)n, large * world_size);

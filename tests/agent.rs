@@ -28,6 +28,7 @@ use foldback::agent::{
     Versions,
 };
 use foldback::bindings::{FB_KIND_HELLO, FB_UDP_PORT, FB_WIRE_MAGIC, FB_WIRE_VERSION};
+use foldback::wire::table::{MappedTable, TABLE_BYTES, Table};
 use foreign::{
     map_exists, map_id, maps_of, program_exists, program_name, tcx_programs, touch_cells,
 };
@@ -197,6 +198,29 @@ fn groups_of_a_window_of_any_size_fit_up_to_the_users_limit() {
         assert_eq!(client.create_group(&large(3)).unwrap_err().kind(), ErrorKind::Limit);
         drop(held);
         eventually("the kernel frees the cells", || client.create_group(&large(4)).is_ok());
+    });
+}
+
+#[test]
+fn a_group_has_one_table_which_counts_as_memory() {
+    in_namespace(|| {
+        // Of a table, and of the cells of two groups, but not of two tables.
+        let limits =
+            Limits { cell_bytes_per_user: (3 * TABLE_BYTES / 2) as u64, ..Limits::default() };
+        let (_agent, client) = embedded(Options { limits, ..Options::default() });
+        let [first, second] = [1, 2].map(|token| client.create_group(&spec(token)).unwrap());
+        let of = |slot| client.create_table(slot).map_err(|error| error.kind());
+        assert_eq!(of(77).unwrap_err(), ErrorKind::NotFound);
+        let table = of(first.slot).unwrap();
+        assert_eq!(MappedTable::new(&table).map(|table| Table::new(table).epoch()).unwrap(), 0);
+        assert_eq!(of(first.slot).unwrap_err(), ErrorKind::Invalid);
+        assert_eq!(of(second.slot).unwrap_err(), ErrorKind::Limit);
+        let map = map_id(table.as_fd());
+        client.destroy_group(first.slot).unwrap();
+        assert_eq!(of(second.slot).unwrap_err(), ErrorKind::Limit, "somebody holds the table");
+        drop(table);
+        eventually("the kernel frees the table", || !map_exists(map));
+        of(second.slot).unwrap();
     });
 }
 

@@ -30,6 +30,8 @@ mod forged;
 mod jumbo;
 #[path = "bpf/multicast.rs"]
 mod multicast;
+#[path = "bpf/pairs.rs"]
+mod pairs;
 #[path = "bpf/piece.rs"]
 mod piece;
 #[path = "bpf/place.rs"]

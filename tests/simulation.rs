@@ -7,6 +7,8 @@
 mod adversary;
 #[path = "simulation/anything.rs"]
 mod anything;
+#[path = "simulation/deliveries.rs"]
+mod deliveries;
 #[path = "simulation/exchange.rs"]
 mod exchange;
 #[path = "simulation/explore.rs"]
@@ -15,6 +17,8 @@ mod explore;
 mod native;
 #[path = "simulation/network.rs"]
 mod network;
+#[path = "simulation/pairs.rs"]
+mod pairs;
 #[path = "common/random.rs"]
 mod random;
 #[path = "simulation/ranks.rs"]

@@ -116,6 +116,15 @@ impl Client {
         }
     }
 
+    /// Makes the table of pairs of a group of this connection. Returns an array map that can be mapped: `struct
+    /// fb_table`, in the place of a part, and the parts.
+    pub fn create_table(&self, slot: u32) -> Result<OwnedFd> {
+        match self.ask(&Request::CreateTable { slot })? {
+            (Reply::Done, Some(table)) => Ok(table),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
     /// Destroys a group of this connection. Its cells stay where they are mapped, but no frame
     /// reaches them any more.
     pub fn destroy_group(&self, slot: u32) -> Result<()> {

@@ -132,6 +132,9 @@ impl Connection {
                 self.groups += 1;
                 return Ok((Reply::Group(group), Some(cells)));
             }
+            Request::CreateTable { slot } => {
+                return Ok((Reply::Done, Some(host.create_table(self.id, slot)?)));
+            }
             Request::DestroyGroup { slot } => {
                 host.destroy_group(self.id, slot)?;
                 self.groups -= 1;

@@ -9,7 +9,7 @@ use crate::agent::attach::{Attachment, attach};
 use crate::agent::error::{Error, ErrorKind, Result};
 use crate::agent::hook::Hook;
 use crate::agent::interface::{self, Interface};
-use crate::agent::ledger::Ledger;
+use crate::agent::ledger::{Kind, Ledger};
 use crate::agent::multicast::Membership;
 use crate::agent::options::Options;
 use crate::agent::owner::Owner;
@@ -24,6 +24,7 @@ use crate::agent::spec::{Chunks, GroupSpec, check_window};
 use crate::agent::sweep::sweep;
 use crate::agent::sys;
 use crate::bindings::{FB_EVERYONE, FB_MAX_GROUPS, fb_counters, fb_group, fb_member};
+use crate::wire::table::TABLE_BYTES;
 use crate::wire::{Seal, window_for};
 
 pub(crate) type ConnectionId = u64;
@@ -36,6 +37,8 @@ struct GroupRecord {
     interface_name: String,
     hook: Hook,
     map: u32,
+    /// The number of the map of its table, if it has one.
+    table: Option<u32>,
     since: Instant,
     /// While this exists, the interface takes in frames that are sent to all members.
     _membership: Option<Membership>,
@@ -150,7 +153,7 @@ impl Host {
         let (slot, map, descriptor) = self
             .place(&spec, peer.uid, membership.as_ref())
             .inspect_err(|_| self.release(interface.index, self.options.linger))?;
-        self.ledger.add(peer.uid, map, bytes);
+        self.ledger.add(peer.uid, map, bytes, Kind::Cells);
         let reply = GroupReply {
             slot,
             hook,
@@ -167,6 +170,7 @@ impl Host {
             interface_name: interface.name,
             hook,
             map,
+            table: None,
             since: Instant::now(),
             _membership: membership,
         };
@@ -191,6 +195,23 @@ impl Host {
             Ok((slot, cells.id, descriptor))
         });
         added.inspect_err(|_| self.slots.give_back(slot, &self.programs))
+    }
+
+    /// Makes the table of a group of a connection; the descriptor is the table's.
+    pub(crate) fn create_table(&mut self, connection: ConnectionId, slot: u32) -> Result<OwnedFd> {
+        let group = self.groups.get_mut(&slot).filter(|group| group.connection == connection);
+        let group = group.ok_or_else(|| no_group(slot))?;
+        if group.table.is_some() {
+            return Err(Error::new(ErrorKind::Invalid, format!("group {slot} has a table")));
+        }
+        let (uid, bytes) = (group.peer.uid, TABLE_BYTES as u64);
+        self.ledger.admit_bytes(uid, bytes, &self.options.limits, sys::map_exists)?;
+        let table = self.programs.create_table(group.spec.token)?;
+        let descriptor = table.descriptor()?;
+        self.programs.put_table(slot, &table)?;
+        self.ledger.add(uid, table.id, bytes, Kind::Table);
+        group.table = Some(table.id);
+        Ok(descriptor)
     }
 
     /// Destroys a group of a connection.
@@ -317,6 +338,10 @@ impl Host {
     fn remove(&mut self, slot: u32) {
         let Some(group) = self.groups.remove(&slot) else { return };
         self.programs.remove_group(group.spec.token, slot);
+        if let Some(table) = group.table {
+            self.programs.remove_table(slot);
+            self.ledger.retire(table, sys::map_exists);
+        }
         self.slots.give_back(slot, &self.programs);
         self.ledger.retire(group.map, sys::map_exists);
         self.release(group.interface, self.options.linger);

@@ -3,7 +3,7 @@
 
 use std::mem::{offset_of, size_of};
 
-use crate::bindings::{fb_control, fb_counters, fb_group};
+use crate::bindings::{fb_control, fb_counters, fb_group, fb_part, fb_table};
 
 /// The number of counters.
 pub(crate) const COUNTERS: usize = size_of::<fb_counters>() / size_of::<u64>();
@@ -19,6 +19,14 @@ pub(crate) fn group_bytes(group: &fb_group) -> &[u8] {
 pub(crate) fn control_element(token: u64, cell_bytes: u32) -> Vec<u8> {
     let mut bytes = vec![0; cell_bytes as usize];
     let at = offset_of!(fb_control, token);
+    bytes[at..at + size_of::<u64>()].copy_from_slice(&token.to_ne_bytes());
+    bytes
+}
+
+/// The first element of the table of a group, as the map holds it: `struct fb_table` in a part's place.
+pub(crate) fn table_element(token: u64) -> Vec<u8> {
+    let mut bytes = vec![0; size_of::<fb_part>()];
+    let at = offset_of!(fb_table, token);
     bytes[at..at + size_of::<u64>()].copy_from_slice(&token.to_ne_bytes());
     bytes
 }

@@ -26,7 +26,9 @@ use crate::agent::capability::capable;
 use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::pod;
 use crate::agent::spec::Chunks;
-use crate::bindings::{FB_MAX_GROUPS, JUMBO_PROGRAMS, PROGRAMS, fb_counters, fb_group};
+use crate::bindings::{
+    FB_MAX_GROUPS, FB_PARTS, JUMBO_PROGRAMS, PROGRAMS, fb_counters, fb_group, fb_part,
+};
 use crate::wire::{Seal, cells};
 
 /// The loaded programs and the maps that the agent itself uses.
@@ -40,11 +42,12 @@ pub(crate) struct Programs {
     shared: Vec<MapHandle>,
     groups: MapHandle,
     cells: MapHandle,
+    tables: MapHandle,
     keys: MapHandle,
     counters: MapHandle,
 }
 
-/// Cells of a group, not yet known to the programs.
+/// Cells or the table of a group.
 pub(crate) struct CellMap {
     map: MapHandle,
     /// The kernel's number of the map.
@@ -89,6 +92,7 @@ impl Programs {
             xdp_ingress: None,
             groups: find(&shared, "groups")?,
             cells: find(&shared, "cells")?,
+            tables: find(&shared, "tables")?,
             keys: find(&shared, "keys")?,
             counters: find(&shared, "counters")?,
             shared,
@@ -155,23 +159,33 @@ impl Programs {
 
     /// Makes the cells of a group.
     pub(crate) fn create_cells(&self, window: u32) -> Result<CellMap> {
-        let options = bpf_map_create_opts {
-            sz: size_of::<bpf_map_create_opts>() as _,
-            map_flags: BPF_F_MMAPABLE | BPF_F_INNER_MAP,
-            ..Default::default()
-        };
-        let doing = || format!("making a map of {window} cells");
-        let map = MapHandle::create(
-            MapType::Array,
-            Some("fb_cells"),
-            size_of::<u32>() as u32,
-            self.cell_bytes(),
-            1 + window,
-            &options,
-        )
-        .context(ErrorKind::Kernel, doing)?;
-        let id = map.info().context(ErrorKind::Kernel, doing)?.info.id;
-        Ok(CellMap { map, id })
+        create_map("fb_cells", self.cell_bytes(), 1 + window, BPF_F_INNER_MAP)
+            .context(ErrorKind::Kernel, || format!("making a map of {window} cells"))
+    }
+
+    /// Makes the table of a group with this token, not yet known to the programs.
+    pub(crate) fn create_table(&self, token: u64) -> Result<CellMap> {
+        let doing = || "making a table of pairs".to_string();
+        let bytes = size_of::<fb_part>() as u32;
+        let table =
+            create_map("fb_table", bytes, 1 + FB_PARTS, 0).context(ErrorKind::Kernel, doing)?;
+        let control = pod::table_element(token);
+        table.map.update(&[0; 4], &control, MapFlags::ANY).context(ErrorKind::Kernel, doing)?;
+        Ok(table)
+    }
+
+    /// Gives the group in a slot a table.
+    pub(crate) fn put_table(&self, slot: u32, table: &CellMap) -> Result<()> {
+        let descriptor = table.as_fd().as_raw_fd().to_ne_bytes();
+        let put = self.tables.update(&slot.to_ne_bytes(), &descriptor, MapFlags::ANY);
+        put.context(ErrorKind::Kernel, || format!("giving group {slot} a table"))
+    }
+
+    /// Takes it away. Running programs may still reach it, of which it has the group's token.
+    pub(crate) fn remove_table(&self, slot: u32) {
+        if let Err(error) = self.tables.delete(&slot.to_ne_bytes()) {
+            log::warn!("group {slot} had no table: {error}");
+        }
     }
 
     /// Puts maps of cells into slots, and waits until no program that began before still runs.
@@ -249,6 +263,19 @@ impl Programs {
     pub(crate) fn host_counters(&self) -> Result<fb_counters> {
         self.counters(FB_MAX_GROUPS)
     }
+}
+
+/// Makes an array that a process may map.
+fn create_map(name: &str, bytes: u32, elements: u32, flags: u32) -> libbpf_rs::Result<CellMap> {
+    let options = bpf_map_create_opts {
+        sz: size_of::<bpf_map_create_opts>() as _,
+        map_flags: BPF_F_MMAPABLE | flags,
+        ..Default::default()
+    };
+    let key = size_of::<u32>() as u32;
+    let map = MapHandle::create(MapType::Array, Some(name), key, bytes, elements, &options)?;
+    let id = map.info()?.info.id;
+    Ok(CellMap { map, id })
 }
 
 /// Whether XDP programs may read frames the way ours does (Linux 5.18).

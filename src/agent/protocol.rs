@@ -15,7 +15,7 @@ use crate::agent::spec::GroupSpec;
 use crate::bindings::{FB_INTF_VERSION, FB_WIRE_VERSION, fb_counters};
 
 /// Version of this module. Bump on any change of meaning.
-pub const PROTOCOL_VERSION: u32 = 7;
+pub const PROTOCOL_VERSION: u32 = 8;
 /// Longest request: 64 members take 1.3 KB.
 pub const MAX_REQUEST: usize = 8 << 10;
 /// Longest reply: a page of groups.
@@ -62,6 +62,10 @@ pub struct Welcome {
 pub enum Request {
     /// Make a group that lives as long as this connection.
     CreateGroup(GroupSpec),
+    /// Make the table of pairs of a group of this connection, which lives as long as the group.
+    CreateTable {
+        slot: u32,
+    },
     /// Destroy a group of this connection.
     DestroyGroup {
         slot: u32,
@@ -92,7 +96,7 @@ pub enum Reply {
     Welcome(Welcome),
     /// To `CreateGroup`; the cell map's descriptor comes along.
     Group(GroupReply),
-    /// Done, nothing to say.
+    /// Done, nothing to say. To `CreateTable` the table's descriptor comes along.
     Done,
     /// To `Counters`.
     Counters(#[serde(with = "words")] fb_counters),

@@ -71,6 +71,17 @@ pub(crate) struct Config {
     pub networks: Vec<Network>,
     /// Bytes that pairs of keys and values may take on a rank; `None`: by what is free. `FOLDBACK_PAIRS_MEMORY`.
     pub pairs_memory: Option<usize>,
+    /// Combines pairs that come from other ranks. `FOLDBACK_PAIRS_BY`.
+    pub pairs_by: Combiner,
+}
+
+/// Combines pairs of keys and values that come from other ranks, `FOLDBACK_PAIRS_BY`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combiner {
+    /// The process of their owner.
+    Process,
+    /// Its kernel.
+    Kernel,
 }
 
 /// The choice between the fold and MPI, `FOLDBACK_ROUTE`.
@@ -166,6 +177,7 @@ impl Default for Config {
             probe_timeout: Duration::from_secs(5),
             networks: vec![],
             pairs_memory: None,
+            pairs_by: Combiner::Process,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Config, Given, Policy, Quantize, Report, Sum, TransportChoice, max_bytes};
+use super::{Combiner, Config, Given, Policy, Quantize, Report, Sum, TransportChoice, max_bytes};
 use crate::bindings::FB_MAX_WINDOW;
 use crate::wire::{Algorithm, LEAST_WINDOW};
 
@@ -127,6 +127,10 @@ pub const SETTINGS: &[Setting] = &[
         default: "half of the free memory, in equal parts for the communicator's ranks on the machine",
         meaning: "bytes that a [`foldback_pairs`](pairs.md) may take on a rank. It is read when the object is made",
         parse: Some(|config, text| { config.pairs_memory = Some(text.parse().ok()?); Some(()) }) },
+    Setting { name: "FOLDBACK_PAIRS_BY", form: "process or kernel", reader: EachRank, default: "`process`",
+        meaning: "combines the pairs of a [`foldback_pairs`](pairs.md) that come from other ranks: `process`: their owner's process; `kernel`: its kernel, as they come, if the communicator has a group with one rank on each host, all ranks say so, and values are words",
+        parse: Some(|config, text| one_of(&mut config.pairs_by, text,
+            &[("process", Combiner::Process), ("kernel", Combiner::Kernel)])) },
     Setting { name: "FOLDBACK_AGENT_SOCKET", form: "a path, or @NAME", reader: EachRank, default: "`/run/foldback/agent.sock`",
         meaning: "the agent's socket: a path, or `@name` for an abstract one",
         parse: None },
@@ -317,7 +321,7 @@ mod tests {
     }
 
     /// A value of each setting of a process other than its default.
-    const OTHERS: [(&str, &str); 19] = [
+    const OTHERS: [(&str, &str); 20] = [
         ("FOLDBACK", "off"),
         ("FOLDBACK_STATS", "-"),
         ("FOLDBACK_REPORT", "line"),
@@ -335,6 +339,7 @@ mod tests {
         ("FOLDBACK_PROBE_TIMEOUT", "7"),
         ("FOLDBACK_NET", "10.0.0.0/8"),
         ("FOLDBACK_PAIRS_MEMORY", "7"),
+        ("FOLDBACK_PAIRS_BY", "kernel"),
         ("FOLDBACK_TRANSPORT", "programs"),
         ("FOLDBACK_TRANSPORT", "sockets"),
     ];

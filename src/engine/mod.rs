@@ -184,6 +184,11 @@ impl<M: Memory, F: Transport> Engine<M, F> {
         self.wire.as_ref()
     }
 
+    /// The same, to send by it.
+    pub fn wire_mut(&mut self) -> Option<&mut Wire<M, F, Raw>> {
+        self.wire.as_mut()
+    }
+
     /// Times this rank asked for something again.
     pub fn asked(&self) -> u64 {
         self.wire.as_ref().map_or(0, |wire| wire.asked)

@@ -1,5 +1,6 @@
 //! A group: foldback's state of one communicator, in one rank.
 
+pub mod combiner;
 #[cfg(test)]
 pub(crate) mod pair;
 pub mod report;
@@ -15,6 +16,7 @@ use crate::keeper::transports::Transports;
 use crate::wire::Wire;
 use crate::wire::cells::Mapped;
 use crate::wire::socket::Sockets;
+use combiner::Combiner;
 use report::{HostLine, named};
 
 /// The ways out of a group: by sockets that the programs meet, and without the programs.
@@ -33,6 +35,8 @@ pub struct Group {
     counted: bool,
     /// Why it has no programs, though they were wanted.
     pub no_programs: Option<String>,
+    /// Combines pairs, once that was wanted.
+    combiner: Option<Combiner>,
     /// Chunks started, and rescued, when [`Group::has_lost_programs`] was asked last.
     seen: (u64, u64),
 }
@@ -50,7 +54,8 @@ impl Group {
         member: Option<Member>,
         counted: bool,
     ) -> Self {
-        Self { engine, member, counted, no_programs: None, seen: (0, 0) }
+        let (no_programs, combiner) = (None, None);
+        Self { engine, member, counted, no_programs, combiner, seen: (0, 0) }
     }
 
     /// The process makes no more collectives: the end of its connection is the group's, too.

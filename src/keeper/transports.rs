@@ -8,6 +8,7 @@ use super::userspace_hook::{Datagrams, UserspaceHook};
 use crate::bindings::{self as b, fb_frame};
 use crate::wire::Transport;
 use crate::wire::cells::Memory;
+use crate::wire::table::TableMemory;
 
 /// Times that a leader asks in vain, by the programs alone, before it takes both ways: 2, 4 and 8 ms.
 const IN_VAIN: u32 = 3;
@@ -64,6 +65,13 @@ impl<A, M: Memory, D: Datagrams> Transports<A, M, D> {
     /// Adds the second way, when the programs are known to work, or nobody would notice that they do not.
     pub fn add(&mut self, second: Arc<UserspaceHook<M, D>>) {
         self.second = Some(second);
+    }
+
+    /// Frames of pairs work on a table.
+    pub fn set_table(&self, table: Box<dyn TableMemory>) {
+        if let Some(second) = &self.second {
+            second.set_table(table);
+        }
     }
 
     /// The ways have been found to work.

@@ -1,9 +1,10 @@
 //! The work of the programs for a group, done in user space: on the same cells, by the same C.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::bindings as b;
 use crate::wire::cells::Memory;
+use crate::wire::table::TableMemory;
 use crate::wire::{Identity, native};
 
 /// Sends frames to other members, without the programs. Losing one is no error.
@@ -25,6 +26,8 @@ pub trait Datagrams {
 pub struct UserspaceHook<M, D> {
     group: native::Group,
     memory: M,
+    /// The group's table of pairs, from when it has one.
+    table: OnceLock<Box<dyn TableMemory>>,
     out: D,
     counters: Mutex<b::fb_counters>,
 }
@@ -33,7 +36,12 @@ impl<M: Memory, D: Datagrams> UserspaceHook<M, D> {
     /// A hook that works the cells in `memory`.
     pub fn new(identity: &Identity, memory: M, out: D) -> Self {
         let group = native::Group::new(identity, memory.window());
-        Self { group, memory, out, counters: Mutex::default() }
+        Self { group, memory, table: OnceLock::new(), out, counters: Mutex::default() }
+    }
+
+    /// Has pairs folded in a table, from now on. A group has one table at most: a second one is not taken.
+    pub fn set_table(&self, table: Box<dyn TableMemory>) {
+        let _first = self.table.set(table);
     }
 
     fn lock(&self) -> MutexGuard<'_, b::fb_counters> {
@@ -98,7 +106,14 @@ impl<M: Memory, D: Datagrams> UserspaceHook<M, D> {
 
     fn enter(&self, frame: &b::fb_frame, payload: &[u8]) {
         let mut counters = self.lock();
-        let reply = native::enter(&self.memory, &self.group, &mut counters, frame, payload, true);
+        let reply = if !native::is_tabled(frame) {
+            native::enter(&self.memory, &self.group, &mut counters, frame, payload, true)
+        } else if let Some(table) = self.table.get() {
+            native::enter_table(&**table, &self.group, &mut counters, frame, payload)
+        } else {
+            counters.drop_window += 1;
+            return;
+        };
         drop(counters);
         for member in
             self.group.identity().others().filter(|member| reply.mask() >> member & 1 == 1)

@@ -7,6 +7,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::lock::{Locked, lock};
 use crate::bindings::{
     FB_DEAF_FROM, FB_FOLD_BLOCK, FB_JUMBO_BYTES, FB_KIND_BROADCAST, FB_KIND_CONTRIBUTION,
     FB_KIND_PIECE, FB_OP_PLACE, FB_WIRE_MAGIC, FB_WIRE_VERSION, fb_cell, fb_control, fb_frame,
@@ -89,6 +90,7 @@ macro_rules! same_places {
         };
     };
 }
+pub(super) use same_places;
 
 same_places!(
     Control, fb_control, consumed, heard, mismatched, overheard, multicast, missed, repeated
@@ -97,24 +99,9 @@ same_places!(Head, fb_cell, seq, ready, arrived, consumed, lock);
 const _: () = assert!(size_of::<Control>() == size_of::<fb_control>());
 const _: () = assert!(size_of::<Head>() == offset_of!(fb_cell, length));
 
-/// A taken lock of a cell.
-struct Locked<'a>(&'a AtomicU32);
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        self.0.store(0, Ordering::Release);
-    }
-}
-
 impl Head {
-    /// Takes the cell's lock, which keeps the programs out. They hold it for microseconds, and never wait with it
-    /// taken.
     fn lock(&self) -> Locked<'_> {
-        let lock = &self.lock;
-        while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            std::hint::spin_loop();
-        }
-        Locked(lock)
+        lock(&self.lock)
     }
 }
 

@@ -20,6 +20,7 @@ pub mod cells;
 mod exchange;
 mod flight;
 mod identity;
+mod lock;
 mod mismatch;
 pub mod native;
 mod pairs;
@@ -28,7 +29,9 @@ mod pattern;
 mod seal;
 mod shards;
 pub mod socket;
+mod stream;
 mod stripe;
+pub mod table;
 mod transfer;
 
 pub use buffers::Buffers;
@@ -37,6 +40,7 @@ pub use identity::Identity;
 pub use mismatch::Mismatch;
 pub use pairs::Parties;
 pub use pattern::Pattern;
+pub use stream::{Delivery, Means, Sheaf, Stream};
 pub use transfer::{Kind, Part, Transfer};
 
 use flight::Flights;
@@ -213,6 +217,11 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
     /// This member's place in its group.
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// This member's place, and its way to the others.
+    pub fn way(&mut self) -> (&Identity, &mut F) {
+        (&self.identity, &mut self.transport)
     }
 
     /// A collective of one chunk has been seen to take `round_trip`: nothing is asked for in less than twice that, by

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 
 use super::Identity;
 use super::cells::{Memory, extent_of};
+use super::table::TableMemory;
 use crate::bindings as b;
 
 /// The frame that a hook sends. Of the payload only the frame's length is written, mostly far less than there is
@@ -105,6 +106,41 @@ pub fn enter<M: Memory>(
             memory.cell(frame.seq),
             counters,
             i32::from(can_send),
+            reply.0.as_mut_ptr(),
+        );
+    }
+    reply
+}
+
+/// Whether a frame concerns a table of pairs, and not a cell: see `fb_is_tabled()` in `bpf/frame.h`.
+pub fn is_tabled(frame: &b::fb_frame) -> bool {
+    [b::FB_KIND_PAIRS, b::FB_KIND_HELD].contains(&frame.kind.into())
+}
+
+/// Sees to the group's table as TC would, for a frame that concerns pairs. Panics unless the payload is as long as the
+/// frame says, and length and part are as the group admits.
+pub fn enter_table(
+    table: &dyn TableMemory,
+    group: &Group,
+    counters: &mut b::fb_counters,
+    frame: &b::fb_frame,
+    payload: &[u8],
+) -> Reply {
+    assert!(is_tabled(frame) && frame.detail < b::FB_PARTS.into());
+    assert_eq!(payload.len(), usize::from(frame.length));
+    assert!(u32::from(frame.length) <= b::FB_CHUNK_BYTES);
+    let mut reply = Reply(Box::new_uninit());
+    // SAFETY: the memory has 1 + FB_PARTS elements (contract of `TableMemory`), which are changed under the part's
+    // lock, or by one word, as the programs do; the reply has room for what the frame brings, and is written as far as
+    // it is read.
+    unsafe {
+        b::fb_native_table(
+            frame,
+            payload.as_ptr().cast(),
+            &raw const group.group,
+            group.identity.seal.key(),
+            table.base(),
+            counters,
             reply.0.as_mut_ptr(),
         );
     }

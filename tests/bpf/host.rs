@@ -174,6 +174,11 @@ impl Host {
         self.any(b::FB_KIND_PULL, source, bare, &[])
     }
 
+    /// A frame that has nothing to do with a chunk.
+    pub fn other(&self, source: u8, frame: b::fb_frame, payload: &[u8]) -> Packet {
+        self.packet(source, self.towards(source), frame, payload)
+    }
+
     pub fn hello(&self, source: u8) -> Packet {
         let bare = Chunk { seq: 1, op: 0, element: 0, flags: 0, consumed: 0, target: 0 };
         self.any(b::FB_KIND_HELLO, source, bare, &[])

@@ -39,6 +39,7 @@ pub struct Kernel {
     xdp: OwnedFd,
     groups: MapHandle,
     cells: MapHandle,
+    tables: MapHandle,
     keys: MapHandle,
     counters: MapHandle,
 }
@@ -81,6 +82,7 @@ impl Kernel {
             xdp: program("fb_xdp_ingress"),
             groups: map("groups"),
             cells: map("cells"),
+            tables: map("tables"),
             keys: map("keys"),
             counters: map("counters"),
         }
@@ -180,6 +182,29 @@ impl Kernel {
         inner
     }
 
+    /// Makes a table of pairs for a group, and lets the programs know it.
+    pub fn add_table(&self, token: u64, slot: u32) -> MapHandle {
+        let options = bpf_map_create_opts {
+            sz: size_of::<bpf_map_create_opts>() as _,
+            map_flags: BPF_F_MMAPABLE,
+            ..Default::default()
+        };
+        let (key, value) = (size_of::<u32>() as u32, size_of::<b::fb_part>() as u32);
+        let table = MapHandle::create(
+            MapType::Array,
+            Some("test_table"),
+            key,
+            value,
+            1 + b::FB_PARTS,
+            &options,
+        );
+        let table = table.expect("a table");
+        let fd = table.as_fd().as_raw_fd().to_ne_bytes();
+        self.tables.update(&slot.to_ne_bytes(), &fd, MapFlags::ANY).expect("tables");
+        set_element(&table, 0, &b::fb_table { token, ..element(&table, 0) });
+        table
+    }
+
     /// Takes the cells from a group.
     pub fn remove_cells(&self, slot: u32) {
         self.cells.delete(&slot.to_ne_bytes()).expect("cells");
@@ -222,10 +247,14 @@ fn create_cells(window: u32, chunk_bytes: u16) -> MapHandle {
         .expect("a map of cells")
 }
 
-/// Element `index` of a group's cells.
+/// Bytes of element `index` of a group's cells, or of its table.
+pub fn bytes_at(cells: &MapHandle, index: u32) -> Vec<u8> {
+    cells.lookup(&index.to_ne_bytes(), MapFlags::ANY).expect("cells").expect("an element")
+}
+
+/// Element `index` of a group's cells, or of its table.
 pub fn element<T: Plain>(cells: &MapHandle, index: u32) -> T {
-    let bytes = cells.lookup(&index.to_ne_bytes(), MapFlags::ANY).expect("cells");
-    let mut bytes = bytes.expect("an element");
+    let mut bytes = bytes_at(cells, index);
     // Cells of the usual MTU have fewer data than the structure has.
     bytes.resize(bytes.len().max(size_of::<T>()), 0);
     from_bytes(&bytes)
@@ -233,8 +262,7 @@ pub fn element<T: Plain>(cells: &MapHandle, index: u32) -> T {
 
 /// Sets a cell, or what lies at the beginning of one's place.
 pub fn set_element<T: Plain>(cells: &MapHandle, index: u32, value: &T) {
-    let bytes = cells.lookup(&index.to_ne_bytes(), MapFlags::ANY).expect("cells");
-    let mut bytes = bytes.expect("an element");
+    let mut bytes = bytes_at(cells, index);
     let length = size_of::<T>().min(bytes.len());
     bytes[..length].copy_from_slice(&bytes_of(value)[..length]);
     cells.update(&index.to_ne_bytes(), &bytes, MapFlags::ANY).expect("cells");
@@ -248,6 +276,10 @@ pub unsafe trait Plain: Copy {}
 
 // SAFETY: the header asserts its size, and bindgen the offset of every field.
 unsafe impl Plain for b::fb_cell {}
+// SAFETY: as above.
+unsafe impl Plain for b::fb_part {}
+// SAFETY: made of u64 alone.
+unsafe impl Plain for b::fb_table {}
 // SAFETY: as above.
 unsafe impl Plain for b::fb_control {}
 // SAFETY: as above.

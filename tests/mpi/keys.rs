@@ -1,6 +1,7 @@
 //! Pairs that are reduced by key, by foldback's own functions, on every MPI.
 
 use crate::harness::{Job, Mpi, Outcome, turn};
+use crate::served::{HOSTS, Served};
 
 fn assert_folded(outcome: &Outcome) {
     outcome.assert_prints("keys: all ok");
@@ -39,6 +40,58 @@ fn pairs_by_key_come_through_faults() {
     let job = Job::new(Mpi::Open, 3).option(&faults).option(&["--faults-on", "udp"]);
     let job = job.env("FOLDBACK_ROUTE", "fold");
     assert_folded(&job.run("keys", &["--count", "100", "--large", "1000", "--seed", "3"]));
+}
+
+/// The kernels of owners combine pairs as they come.
+fn combined(mpi: Mpi, hosts: u32) -> Job {
+    Job::new(mpi, hosts).env("FOLDBACK_ROUTE", "fold").env("FOLDBACK_PAIRS_BY", "kernel")
+}
+
+fn assert_combined(outcome: &Outcome) {
+    outcome.assert_prints("keys: all ok");
+    for counter in ["pairs_folded", "pairs_spilt"] {
+        assert!(outcome.kernel(counter) > 0, "{counter}: {:#}", outcome.stats);
+    }
+}
+
+#[test]
+fn kernels_combine_pairs() {
+    let _turn = turn();
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        assert_combined(&combined(mpi, 3).run("keys", &["--count", "200"]));
+    }
+}
+
+#[test]
+fn kernels_combine_pairs_through_faults() {
+    let _turn = turn();
+    let faults = ["--loss", "2%", "--dup", "2%", "--reorder", "5%", "--corrupt", "1%"];
+    let job = combined(Mpi::Open, 3).option(&faults).option(&["--faults-on", "udp"]);
+    assert_combined(&job.run("keys", &["--count", "100", "--large", "1000", "--seed", "4"]));
+}
+
+/// Kernels stop combining while pairs are on their way, since their programs go.
+#[test]
+fn pairs_outlive_the_programs() {
+    let _turn = turn();
+    let served = Served::new(HOSTS);
+    let command = format!("sleep 0.2; {}", served.detach(served.all()));
+    let arguments = ["--count", "200", "--large", "2000000", "--command", &command];
+    let outcome = combined(Mpi::Open, HOSTS).lab(&served.lab).run("keys", &arguments);
+    assert_combined(&outcome);
+    outcome.assert_rescued();
+}
+
+/// Where they cannot, processes do: several ranks on a host, and no programs.
+#[test]
+fn processes_combine_pairs_where_kernels_cannot() {
+    let _turn = turn();
+    let without_programs = combined(Mpi::Open, 2).env("FOLDBACK_TRANSPORT", "sockets");
+    for job in [combined(Mpi::Open, 2).ranks_per_host(2), without_programs] {
+        let outcome = job.run("keys", &["--count", "200"]);
+        assert_folded(&outcome);
+        assert_eq!(outcome.kernel("pairs_folded"), 0);
+    }
 }
 
 /// The real MPI brings the pairs where foldback is off, and where ranks have no group.

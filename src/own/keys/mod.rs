@@ -6,10 +6,11 @@
 //!  add ─▶ Numbers of strings ── flush: the owner of a string's hash gives its key ─▶ Registry ─┘
 //! ```
 //!
-//! The exchange is the place for a fold of pairs in the kernel. A record is a key and some words. It may be combined with
-//! others of its key anywhere on its way.
+//! A record is a key and some words. It may be combined with others of its key anywhere on its way: by the kernel of its
+//! owner, too (`combined`), in place of MPI_Alltoallv.
 #![allow(unsafe_code)]
 
+mod combined;
 mod memory;
 mod shuffle;
 mod spread;

@@ -31,6 +31,8 @@ pub(super) mod bits {
     pub(crate) const NUMBERS: u64 = 16;
     /// It has pairs by string.
     pub(crate) const STRINGS: u64 = 32;
+    /// Its host's kernel does not combine pairs.
+    pub(crate) const NO_COMBINER: u64 = 64;
     /// All that stop a flush.
     pub(crate) const TROUBLE: u64 = MEMORY | FAILED | ARGUMENT;
 }
@@ -103,6 +105,23 @@ impl Ranks {
         Ok(all)
     }
 
+    /// Tells each rank a word, and hears one from each. `takes` some trouble if there is no room for what they announce.
+    /// Collective.
+    pub(super) fn announce(
+        &self,
+        lengths: &[u64],
+        bits: u64,
+        takes: impl FnOnce(&[u64]) -> u64,
+    ) -> Result<(Vec<u64>, u64), Stop> {
+        let (word, comm) = (self.mpi.abi.word, self.comm);
+        let mut coming: Vec<u64> = room(self.count);
+        let (from, to) = (address(lengths), coming.as_mut_ptr().cast());
+        // SAFETY: a live communicator, and a word for each rank at either end.
+        told(unsafe { own::alltoall(from, 1, word, to, 1, word, comm) })?;
+        let bits = self.any(bits | takes(&coming))?;
+        if bits & bits::TROUBLE == 0 { Ok((coming, bits)) } else { Err(Stop::Trouble(bits)) }
+    }
+
     /// Exchanges words: `outgoing` has `counts` for each rank. `takes` some trouble if there is no room for so many
     /// words. Collective.
     pub(super) fn round(
@@ -112,22 +131,28 @@ impl Ranks {
         bits: u64,
         takes: impl FnOnce(usize) -> u64,
     ) -> Result<Arrived, Stop> {
-        let (word, comm) = (self.mpi.abi.word, self.comm);
         let lengths: Vec<u64> = counts.iter().map(|count| *count as u64).collect();
-        let mut coming: Vec<u64> = room(self.count);
-        let (from, to) = (address(&lengths), coming.as_mut_ptr().cast());
-        // SAFETY: a live communicator, and a word for each rank at either end.
-        told(unsafe { own::alltoall(from, 1, word, to, 1, word, comm) })?;
+        let takes = |coming: &[u64]| takes(coming.iter().sum::<u64>() as usize);
+        let (coming, bits) = self.announce(&lengths, bits, takes)?;
         let coming: Vec<usize> = coming.into_iter().map(|length| length as usize).collect();
-        let all: usize = coming.iter().sum();
-        let bits = self.any(bits | takes(all))?;
-        if bits & bits::TROUBLE != 0 {
-            return Err(Stop::Trouble(bits));
-        }
-        let mut words: Vec<u64> = room(all);
-        let ((send_counts, send_places), (counts, places)) = (layout(counts), layout(&coming));
+        let words = self.transfer(outgoing, counts, &coming)?;
+        Ok(Arrived { words, counts: coming, bits })
+    }
+
+    /// Exchanges words: `outgoing` has `counts` for each rank, and each has `coming`. Collective.
+    pub(super) fn transfer(
+        &self,
+        outgoing: &[u64],
+        counts: &[usize],
+        coming: &[usize],
+    ) -> Result<Vec<u64>, Stop> {
+        let (word, comm) = (self.mpi.abi.word, self.comm);
+        let mut words: Vec<u64> = room(coming.iter().sum());
+        let ((send_counts, send_places), (counts, places)) = (layout(counts), layout(coming));
         // Never where an empty vector of Rust's is.
-        let from = if outgoing.is_empty() { address(&lengths) } else { address(outgoing) };
+        let nothing = 0u64;
+        let from =
+            if outgoing.is_empty() { (&raw const nothing).cast() } else { address(outgoing) };
         let to = words.as_mut_ptr().cast();
         let (send_counts, send_places) = (send_counts.as_ptr(), send_places.as_ptr());
         let (counts, places) = (counts.as_ptr(), places.as_ptr());
@@ -135,7 +160,7 @@ impl Ranks {
         told(unsafe {
             own::alltoallv(from, send_counts, send_places, word, to, counts, places, word, comm)
         })?;
-        Ok(Arrived { words, counts: coming, bits })
+        Ok(words)
     }
 
     /// Exchanges words of any number: one vector for each rank, and one from each. Collective.

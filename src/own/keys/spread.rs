@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::ffi::c_int;
 
+use super::combined::Combined;
 use super::shuffle::{Ranks, Stop, bits};
 use super::store::{Store, owner};
 use super::strings::{Numbers, Registry, Strings, decode, encode};
@@ -131,7 +132,10 @@ impl Spread {
             Some(Kind::Strings) => bits::STRINGS,
             None => 0,
         };
-        let all = self.agree(own | trouble)?;
+        let combined = Combined::new(&self.ranks, values);
+        let how = if combined.is_some() { 0 } else { bits::NO_COMBINER };
+        let all = self.agree(own | trouble | how)?;
+        let combined = combined.filter(|_| all & bits::NO_COMBINER == 0);
         let kind = match all & (bits::NUMBERS | bits::STRINGS) {
             0 => return Ok(()),
             bits::NUMBERS => Kind::Keys,
@@ -144,7 +148,7 @@ impl Spread {
             self.name_strings()?;
             trouble = failed(self.give_keys(values));
         }
-        self.shuffle(values, trouble)
+        self.shuffle(values, trouble, combined.as_ref())
     }
 
     /// The bits of all ranks, unless one has trouble.
@@ -200,7 +204,12 @@ impl Spread {
     }
 
     /// Sends the outgoing pairs to their owners.
-    fn shuffle(&mut self, values: &Values, mut trouble: u64) -> Result<(), Stop> {
+    fn shuffle(
+        &mut self,
+        values: &Values,
+        mut trouble: u64,
+        combined: Option<&Combined>,
+    ) -> Result<(), Stop> {
         let (owners, stride) = (self.ranks.count, values.stride());
         let most = self.ranks.most_words(stride);
         loop {
@@ -224,15 +233,22 @@ impl Spread {
                 }
                 if share.bytes() + more > *limit { bits::MEMORY } else { 0 }
             };
-            let round = ranks.round(&words, &counts, later | trouble, &mut room)?;
+            let bits = later | trouble;
+            let (arrived, bits) = match combined {
+                Some(combined) => combined.round(ranks, &words, &counts, bits, &mut room)?,
+                None => {
+                    let round = ranks.round(&words, &counts, bits, &mut room)?;
+                    (round.words, round.bits)
+                }
+            };
             for (owner, count) in counts.into_iter().enumerate() {
                 self.outgoing.drop_last(owner, count);
             }
-            for record in round.words.chunks_exact(stride) {
+            for record in arrived.chunks_exact(stride) {
                 // An error does not keep the store from having the record.
                 trouble |= failed(self.share.push(values, record));
             }
-            if round.bits & bits::LATER == 0 {
+            if bits & bits::LATER == 0 {
                 return Ok(());
             }
         }

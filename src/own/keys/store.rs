@@ -44,6 +44,16 @@ pub(super) fn owner(key: u64, ranks: usize) -> usize {
     ((u128::from(mix(key) >> 32) * ranks as u128) >> 32) as usize
 }
 
+/// Parts of each owner, of so many.
+pub(super) fn parts_each(owners: usize) -> usize {
+    (PARTS / owners).max(LEAST_PARTS).next_power_of_two()
+}
+
+/// The part of a key's owner that has it, of so many.
+pub(super) fn part(key: u64, parts_each: usize) -> usize {
+    mix(key) as usize & (parts_each - 1)
+}
+
 /// The pairs of a rank, for one owner or for several.
 pub(super) struct Store {
     owners: usize,
@@ -79,7 +89,7 @@ struct Cache {
 impl Store {
     /// An empty one. `is_cached`: keys come in any order and number, not once or twice each.
     pub(super) fn new(owners: usize, values: &Values, is_cached: bool) -> Self {
-        let parts_each = (PARTS / owners).max(LEAST_PARTS).next_power_of_two();
+        let parts_each = parts_each(owners);
         let parts = owners * parts_each;
         let stride = values.stride();
         let least = (UNSETTLED / parts).max(LEAST_UNSETTLED) * stride;

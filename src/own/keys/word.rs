@@ -45,6 +45,11 @@ impl Word {
         matches!(self.element, Element::I8 | Element::I16 | Element::I32 | Element::I64)
     }
 
+    /// The op and the integers of 64 bits that fold words like this.
+    pub(super) fn folds_as(self) -> (Operator, Element) {
+        (self.op, if self.is_signed() { Element::I64 } else { Element::U64 })
+    }
+
     /// The words of values as they lie in memory.
     pub(super) fn widen(self, values: &[u8], mut each: impl FnMut(usize, u64)) {
         let keys;
