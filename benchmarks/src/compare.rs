@@ -8,8 +8,7 @@ use clap::ValueEnum;
 use foldback::lab::launch::Mpi;
 use foldback::output::{print, tell};
 
-use super::arena::Arena;
-use super::measure::{Bench, Folded, Job};
+use super::measure::{self, Folded, Which};
 use super::samples::{Of, Samples};
 use super::setting::{Setting, comments, program};
 use super::{charts, growth, latency, overlap, report};
@@ -222,29 +221,14 @@ fn write_overlap(args: &Args, samples: &Samples, machine: &[String]) -> Result<(
 }
 
 fn measure_all(args: &Args) -> Result<(Samples, Folded)> {
-    let setting = &args.setting;
     let name = if args.overlap { "overlap" } else { "latency" };
-    let find = |&mpi: &Mpi| Ok((mpi, program(args.programs.as_deref(), mpi, name)?));
-    let programs: Vec<(Mpi, PathBuf)> = setting.mpi.iter().map(find).collect::<Result<_>>()?;
-    let arguments = args.arguments();
-    let arena = Arena::new(setting.most_hosts(), &setting.network())?;
-    let bench = Bench::new(&arena, setting, args.lift);
+    let find = |mpi: Mpi| program(args.programs.as_deref(), mpi, name);
     let columns = if args.overlap { overlap::COLUMNS } else { latency::COLUMNS };
     let mut samples = Samples::new(columns);
-    let mut folded = Folded::default();
-    let progress = setting.progress(1);
-    for round in 0..setting.repeats {
-        for &hosts in &setting.hosts {
-            for (mpi, mode) in setting.order(round) {
-                let program = programs.iter().find(|(of, _)| *of == mpi);
-                let program = &program.expect("one for each MPI").1;
-                let job = Job { mpi, program, arguments: &arguments, hosts, mode, quantize: None };
-                let what = format_args!("{}, {hosts} hosts, {mpi} {mode}", setting.round(round));
-                let run = progress.step(what, || bench.run(&job))?;
-                folded.add(&run.folded);
-                samples.add(Of { round, mpi, hosts, mode }, &run.output, &run.folded)?;
-            }
-        }
-    }
+    let folded =
+        measure::all_rounds(&args.setting, find, &args.arguments(), args.lift, |which, run| {
+            let Which { round, mpi, hosts, mode } = which;
+            samples.add(Of { round, mpi, hosts, mode }, &run.output, &run.folded)
+        })?;
     Ok((samples, folded))
 }

@@ -8,10 +8,9 @@ use clap::ValueEnum;
 use foldback::lab::launch::Mpi;
 use foldback::output::{print, tell};
 
-use super::arena::Arena;
 use super::keys_report::{chart, csv, markdown, rows};
 use super::keys_samples::{Of, Samples};
-use super::measure::{Bench, Folded, Job};
+use super::measure::{self, Folded, Which};
 use super::setting::{Setting, comments, program};
 
 /// Compare a reduction of pairs by key with what plain MPI can do
@@ -124,26 +123,12 @@ impl Args {
 }
 
 fn measure_all(args: &Args) -> Result<(Samples, Folded)> {
-    let setting = &args.setting;
-    let find = |&mpi: &Mpi| Ok((mpi, program(args.programs.as_deref(), mpi, "pairs")?));
-    let programs: Vec<(Mpi, PathBuf)> = setting.mpi.iter().map(find).collect::<Result<_>>()?;
-    let arguments = args.arguments();
-    let arena = Arena::new(setting.most_hosts(), &setting.network())?;
-    let bench = Bench::new(&arena, setting, false);
-    let (mut samples, mut folded) = (Samples::default(), Folded::default());
-    let progress = setting.progress(1);
-    for round in 0..setting.repeats {
-        for &hosts in &setting.hosts {
-            for (mpi, mode) in setting.order(round) {
-                let program = programs.iter().find(|(of, _)| *of == mpi);
-                let program = &program.expect("one for each MPI").1;
-                let job = Job { mpi, program, arguments: &arguments, hosts, mode, quantize: None };
-                let what = format_args!("{}, {hosts} hosts, {mpi} {mode}", setting.round(round));
-                let run = progress.step(what, || bench.run(&job))?;
-                folded.add(&run.folded);
-                samples.add(Of { round, mpi, hosts }, mode, &run.output)?;
-            }
-        }
-    }
+    let find = |mpi: Mpi| program(args.programs.as_deref(), mpi, "pairs");
+    let mut samples = Samples::default();
+    let folded =
+        measure::all_rounds(&args.setting, find, &args.arguments(), false, |which, run| {
+            let Which { round, mpi, hosts, mode } = which;
+            samples.add(Of { round, mpi, hosts }, mode, &run.output)
+        })?;
     Ok((samples, folded))
 }

@@ -1,7 +1,7 @@
 //! One run of a program that measures.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -32,6 +32,15 @@ pub struct Job<'a> {
     pub mode: Mode,
     /// The value of `FOLDBACK_QUANTIZE`; `None`: as the environment has it.
     pub quantize: Option<&'a str>,
+}
+
+/// Which run of many.
+#[derive(Clone, Copy)]
+pub struct Which {
+    pub round: u64,
+    pub mpi: Mpi,
+    pub hosts: u64,
+    pub mode: Mode,
 }
 
 /// The result of one run.
@@ -94,6 +103,40 @@ impl<'a> Bench<'a> {
         let folded = folded.map_or_else(|| Ok(Folded::default()), |text| Folded::parse(&text))?;
         Ok(Run { output, folded })
     }
+}
+
+/// Runs a program in all rounds: on each number of hosts, with each MPI, with foldback and without. `lift`: without
+/// limits on what is folded. Returns the calls of all runs.
+///
+/// # Errors
+/// A run fails; of `each`.
+pub fn all_rounds(
+    setting: &Setting,
+    program: impl Fn(Mpi) -> Result<PathBuf>,
+    arguments: &[String],
+    lift: bool,
+    mut each: impl FnMut(Which, &Run) -> Result<()>,
+) -> Result<Folded> {
+    let find = |&mpi: &Mpi| Ok((mpi, program(mpi)?));
+    let programs: Vec<(Mpi, PathBuf)> = setting.mpi.iter().map(find).collect::<Result<_>>()?;
+    let arena = Arena::new(setting.most_hosts(), &setting.network())?;
+    let bench = Bench::new(&arena, setting, lift);
+    let mut folded = Folded::default();
+    let progress = setting.progress(1);
+    for round in 0..setting.repeats {
+        for &hosts in &setting.hosts {
+            for (mpi, mode) in setting.order(round) {
+                let program = programs.iter().find(|(of, _)| *of == mpi);
+                let program = &program.expect("one for each MPI").1;
+                let job = Job { mpi, program, arguments, hosts, mode, quantize: None };
+                let what = format_args!("{}, {hosts} hosts, {mpi} {mode}", setting.round(round));
+                let run = progress.step(what, || bench.run(&job))?;
+                folded.add(&run.folded);
+                each(Which { round, mpi, hosts, mode }, &run)?;
+            }
+        }
+    }
+    Ok(folded)
 }
 
 /// The numbers of folded calls in the statistics of a job, and why the others were not folded.
