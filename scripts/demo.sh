@@ -92,6 +92,6 @@ awk -v plain="$plain" -v folded="$folded" 'NR == 1 { first = "\"" $2 "\" " $1 " 
 	END { print $0 ", " first "; plain MPI " plain " s, foldback " folded " s; the answers are equal" }' \
 	"$out/words.txt" | tee "$out/wordcount.txt"
 
-say "4-byte to 64 KiB Allreduce on four hosts, with and without foldback, in turns"
-"$foldback" bench --hosts 4 --collective allreduce --sizes 4,64,1024,4096,16384,65536 \
+say "Allreduce and exchanges between pairs of ranks on four hosts, with and without foldback, in turns"
+"$foldback" bench --hosts 4 --collective allreduce,alltoallv,halo2d --sizes 4,64,1024,4096,16384,65536 \
 	--repeats 3 --iterations 500 --out "$out"
