@@ -49,16 +49,17 @@ fn combined(mpi: Mpi, hosts: u32) -> Job {
 
 fn assert_combined(outcome: &Outcome) {
     outcome.assert_prints("keys: all ok");
-    for counter in ["pairs_folded", "pairs_spilt"] {
-        assert!(outcome.kernel(counter) > 0, "{counter}: {:#}", outcome.stats);
-    }
+    assert!(outcome.kernel("pairs_folded") > 0, "{:#}", outcome.stats);
 }
 
 #[test]
 fn kernels_combine_pairs() {
     let _turn = turn();
     for mpi in [Mpi::Open, Mpi::Mpich] {
-        assert_combined(&combined(mpi, 3).run("keys", &["--count", "200"]));
+        let outcome = combined(mpi, 3).run("keys", &["--count", "200"]);
+        assert_combined(&outcome);
+        // Some buckets are full by chance, however soon the process empties them: 10,000 frames come.
+        assert!(outcome.kernel("pairs_spilt") > 0, "{:#}", outcome.stats);
     }
 }
 
@@ -78,6 +79,7 @@ fn pairs_outlive_the_programs() {
     let command = format!("sleep 0.2; {}", served.detach(served.all()));
     let arguments = ["--count", "200", "--large", "2000000", "--command", &command];
     let outcome = combined(Mpi::Open, HOSTS).lab(&served.lab).run("keys", &arguments);
+    // By the flushes before. Of the long exchange the kernels may have had any part.
     assert_combined(&outcome);
     outcome.assert_rescued();
 }
