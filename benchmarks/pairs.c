@@ -16,11 +16,11 @@
  *
  * The times are of the slowest rank, in seconds, medians of the iterations.
  *
- *     add_s       of foldback's addition; of the combining of plain MPI
- *     shuffle_s   from a barrier, until all ranks have their pairs reduced, and a barrier
- *     all_s       from the first addition until all ranks have keys and values in arrays, and a
- *                 barrier. foldback's are sorted.
+ *     add_s       foldback takes the pairs; plain MPI combines them.
+ *     shuffle_s   the pairs go to their owners and are reduced there, between two barriers.
+ *     all_s       all of it, until keys and values are in arrays on all ranks.
  *
+ * foldback's arrays are sorted.
  * The creation of foldback's object is not among them. Costs are counted from its end to the last
  * barrier, over all hosts. cpu_s is the CPU time of all ranks in seconds. The hosts' interfaces
  * sent frames and wire_bytes, of which latency.c tells more.
