@@ -1,10 +1,10 @@
 //! The way of pairs whose owners' kernels combine them: where the communicator has a group for that, and values are
 //! words.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::shuffle::{Ranks, Stop};
-use super::store::{part, parts_each};
 use super::values::Values;
 use crate::bindings::{FB_FRAME_PAIRS, FB_PARTS};
 use crate::comm::Communicator;
@@ -20,7 +20,6 @@ const LEAST_FRAMES: usize = 4;
 pub(super) struct Combined {
     communicator: Arc<Communicator>,
     folds_as: (Operator, Element),
-    parts_each: usize,
 }
 
 impl Combined {
@@ -36,13 +35,12 @@ impl Combined {
             let mut folding = communicator.folding();
             folding.as_mut().is_some_and(|folding| folding.group.make_combiner())
         };
-        let parts_each = parts_each(ranks.count).min(FB_PARTS as usize);
-        is_made.then(|| Self { communicator, folds_as: word.folds_as(), parts_each })
+        is_made.then(|| Self { communicator, folds_as: word.folds_as() })
     }
 
-    /// Brings pairs to their owners: `outgoing` has `counts` words for each rank, as a [store](super::store::Store) has
-    /// them, part by part. `takes` some trouble if there is no room for so many words. Returns the pairs that have come,
-    /// and the bits of all ranks. Collective.
+    /// Brings pairs to their owners: `outgoing` has `counts` words for each other rank, in the order of an
+    /// [index](super::index). `takes` some trouble if there is no room for so many words. The pairs that have come
+    /// replace all in `arrived`. Returns the bits of all ranks. Collective.
     pub(super) fn round(
         &self,
         ranks: &Ranks,
@@ -50,20 +48,14 @@ impl Combined {
         counts: &[usize],
         bits: u64,
         takes: impl FnOnce(usize) -> u64,
-    ) -> Result<(Vec<u64>, u64), Stop> {
-        let me = ranks.mpi.rank(ranks.comm);
+        arrived: &mut Vec<u64>,
+    ) -> Result<u64, Stop> {
         let mut sheaves = Vec::new();
-        let (mut own, mut told) = (0..0, Vec::with_capacity(counts.len()));
-        let mut start = 0;
+        let (mut told, mut start) = (Vec::with_capacity(counts.len()), 0);
         for (owner, count) in counts.iter().enumerate() {
-            let words = start..start + count;
-            start = words.end;
             let before = sheaves.len();
-            if owner == me {
-                own = words;
-            } else {
-                bind(outgoing, words, (owner as u8, self.parts_each), &mut sheaves);
-            }
+            bind(owner as u8, start..start + count, &mut sheaves);
+            start += count;
             let frames: usize = sheaves[before..].iter().map(Sheaf::frames).sum();
             told.push(Announced { words: *count, frames }.pack());
         }
@@ -77,9 +69,10 @@ impl Combined {
             // The group is a new one, in place of one that has lost its programs, on all ranks.
             drop(folding);
             let lengths: Vec<_> = coming.iter().map(|told| told.words).collect();
-            return Ok((ranks.transfer(outgoing, counts, &lengths)?, bits));
+            ranks.transfer(outgoing, counts, &lengths, arrived)?;
+            return Ok(bits);
         };
-        let mut pairs = outgoing[own].to_vec();
+        arrived.clear();
         let mut waiter = process::get().and_then(|process| process.waiter());
         let wait = |has_moved: bool| {
             let Some(waiter) = &mut waiter else { return };
@@ -89,8 +82,8 @@ impl Combined {
             waiter.wait_a_turn();
         };
         let frames = coming.iter().map(|told| told.frames as u64);
-        group.combine(self.folds_as, (outgoing, &sheaves), frames, &mut pairs, wait);
-        Ok((pairs, bits))
+        group.combine(self.folds_as, (outgoing, &sheaves), frames, arrived, wait);
+        Ok(bits)
     }
 }
 
@@ -110,25 +103,18 @@ impl Announced {
     }
 }
 
-/// Divides pairs of an owner, in so many parts, over the parts of its table. Few pairs share a part, so that frames are
-/// full: neighbouring parts the first one's, on all ranks alike.
-fn bind(
-    outgoing: &[u64],
-    words: std::ops::Range<usize>,
-    (owner, parts_each): (u8, usize),
-    sheaves: &mut Vec<Sheaf>,
-) {
-    let frames = words.len() / 2 / FB_FRAME_PAIRS as usize;
-    let groups = (frames / LEAST_FRAMES).clamp(1, parts_each);
-    let each = parts_each / (1 << groups.ilog2());
-    let label = |at: usize| (part(outgoing[at], parts_each) / each * each) as u8;
-    let mut start = words.start;
-    while start < words.end {
-        let own = label(start);
-        let ends = (start..words.end).step_by(2).find(|at| label(*at) != own);
-        let end = ends.unwrap_or(words.end);
-        sheaves.push(Sheaf { owner, part: own, words: start..end });
-        start = end;
+/// Divides pairs, which are in the order of an index, over the parts of their owner's table. Equal keys of two ranks come
+/// to the same part, most often. Few pairs share a part, so that frames are full.
+fn bind(owner: u8, words: Range<usize>, sheaves: &mut Vec<Sheaf>) {
+    let (all, pairs) = (FB_PARTS as usize, words.len() / 2);
+    let parts = (pairs / FB_FRAME_PAIRS as usize / LEAST_FRAMES).clamp(1, all);
+    let parts = 1 << parts.ilog2();
+    let end = |part: usize| words.start + 2 * (pairs * part / parts);
+    for part in 0..parts {
+        let words = end(part)..end(part + 1);
+        if !words.is_empty() {
+            sheaves.push(Sheaf { owner, part: (part * (all / parts)) as u8, words });
+        }
     }
 }
 
@@ -136,26 +122,19 @@ fn bind(
 mod tests {
     use super::*;
 
-    fn sheaves(pairs: usize, parts_each: usize) -> (Vec<u64>, Vec<Sheaf>) {
-        let mut keys: Vec<u64> = (0..pairs as u64).collect();
-        keys.sort_by_key(|key| std::cmp::Reverse(part(*key, parts_each)));
-        let words: Vec<u64> = keys.into_iter().flat_map(|key| [key, 1]).collect();
-        let mut sheaves = Vec::new();
-        bind(&words, 0..words.len(), (3, parts_each), &mut sheaves);
-        (words, sheaves)
-    }
-
     #[test]
-    fn all_pairs_are_bound_once_and_by_their_parts() {
-        for (pairs, parts_each) in [(0, 64), (1, 4), (87, 64), (5000, 64), (100_000, 128)] {
-            let (words, sheaves) = sheaves(pairs, parts_each);
-            let mut end = 0;
+    fn all_pairs_are_bound_once() {
+        for pairs in [0, 1, 87, 5000, 100_000] {
+            let mut sheaves = Vec::new();
+            bind(3, 10..10 + 2 * pairs, &mut sheaves);
+            let mut end = 10;
             for sheaf in &sheaves {
                 assert_eq!((sheaf.owner, sheaf.words.start), (3, end));
                 end = sheaf.words.end;
-                assert!(usize::from(sheaf.part) < parts_each && !sheaf.words.is_empty());
+                assert!(u32::from(sheaf.part) < FB_PARTS && !sheaf.words.is_empty());
             }
-            assert_eq!(end, words.len());
+            assert_eq!(end, 10 + 2 * pairs);
+            assert!(sheaves.windows(2).all(|two| two[0].part < two[1].part));
             let frames: usize = sheaves.iter().map(Sheaf::frames).sum();
             assert!(frames <= pairs.div_ceil(88) + sheaves.len());
             assert!(sheaves.len() <= 1 + pairs / 88 / LEAST_FRAMES, "{}", sheaves.len());

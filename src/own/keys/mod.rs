@@ -1,17 +1,21 @@
 //! Pairs of keys and values, reduced by key over the ranks of a communicator.
 //!
 //! ```text
-//!  add ─▶ Store by owner and part ── flush: rounds of MPI_Alltoallv ─▶ Store of the share ─▶ Table ─▶ get, gather
-//!           ▲                                                                                 │
-//!  add ─▶ Numbers of strings ── flush: the owner of a string's hash gives its key ─▶ Registry ─┘
+//!  add ─▶ Store by owner ── flush: rounds of MPI_Alltoallv ─▶ Store of the share ─▶ Table ─▶ get, gather
+//!           ▲                                                                        │
+//!  add ─▶ Numbers of strings ── flush: the owner of a string gives its key ─▶ Registry ┘
 //! ```
 //!
 //! A record is a key and some words. It may be combined with others of its key anywhere on its way: by the kernel of its
 //! owner, too (`combined`), in place of MPI_Alltoallv.
 #![allow(unsafe_code)]
 
+mod buckets;
 mod combined;
+mod hash;
+mod index;
 mod memory;
+mod parts;
 mod shuffle;
 mod spread;
 mod store;

@@ -53,14 +53,6 @@ pub(super) struct Ranks {
     pub(super) count: usize,
 }
 
-/// The words of a round, by rank.
-pub(super) struct Arrived {
-    pub(super) words: Vec<u64>,
-    pub(super) counts: Vec<usize>,
-    /// The bits of all ranks.
-    pub(super) bits: u64,
-}
-
 fn told(code: c_int) -> Result<(), Stop> {
     if code == SUCCESS { Ok(()) } else { Err(Stop::Told(code)) }
 }
@@ -123,44 +115,47 @@ impl Ranks {
     }
 
     /// Exchanges words: `outgoing` has `counts` for each rank. `takes` some trouble if there is no room for so many
-    /// words. Collective.
+    /// words. The words that come replace all in `arrived`. Returns their counts by rank, and the bits of all. Collective.
     pub(super) fn round(
         &self,
         outgoing: &[u64],
         counts: &[usize],
         bits: u64,
         takes: impl FnOnce(usize) -> u64,
-    ) -> Result<Arrived, Stop> {
+        arrived: &mut Vec<u64>,
+    ) -> Result<(Vec<usize>, u64), Stop> {
         let lengths: Vec<u64> = counts.iter().map(|count| *count as u64).collect();
         let takes = |coming: &[u64]| takes(coming.iter().sum::<u64>() as usize);
         let (coming, bits) = self.announce(&lengths, bits, takes)?;
         let coming: Vec<usize> = coming.into_iter().map(|length| length as usize).collect();
-        let words = self.transfer(outgoing, counts, &coming)?;
-        Ok(Arrived { words, counts: coming, bits })
+        self.transfer(outgoing, counts, &coming, arrived)?;
+        Ok((coming, bits))
     }
 
-    /// Exchanges words: `outgoing` has `counts` for each rank, and each has `coming`. Collective.
+    /// Exchanges words: `outgoing` has `counts` for each rank, and each has `coming`, which replace all in `arrived`.
+    /// Collective.
     pub(super) fn transfer(
         &self,
         outgoing: &[u64],
         counts: &[usize],
         coming: &[usize],
-    ) -> Result<Vec<u64>, Stop> {
+        arrived: &mut Vec<u64>,
+    ) -> Result<(), Stop> {
         let (word, comm) = (self.mpi.abi.word, self.comm);
-        let mut words: Vec<u64> = room(coming.iter().sum());
-        let ((send_counts, send_places), (counts, places)) = (layout(counts), layout(coming));
         // Never where an empty vector of Rust's is.
+        arrived.reserve(1);
+        arrived.resize(coming.iter().sum(), 0);
+        let ((send_counts, send_places), (counts, places)) = (layout(counts), layout(coming));
         let nothing = 0u64;
         let from =
             if outgoing.is_empty() { (&raw const nothing).cast() } else { address(outgoing) };
-        let to = words.as_mut_ptr().cast();
+        let to = arrived.as_mut_ptr().cast();
         let (send_counts, send_places) = (send_counts.as_ptr(), send_places.as_ptr());
         let (counts, places) = (counts.as_ptr(), places.as_ptr());
         // SAFETY: a live communicator; as many words at either end, as the ranks have told each other.
         told(unsafe {
             own::alltoallv(from, send_counts, send_places, word, to, counts, places, word, comm)
-        })?;
-        Ok(words)
+        })
     }
 
     /// Exchanges words of any number: one vector for each rank, and one from each. Collective.
@@ -171,7 +166,7 @@ impl Ranks {
     ) -> Result<Vec<Vec<u64>>, Stop> {
         let most = self.most_words(1);
         let mut incoming = vec![Vec::new(); self.count];
-        let mut sent = 0;
+        let (mut sent, mut arrived) = (0, Vec::new());
         loop {
             let part = |words: &Vec<u64>| sent.min(words.len())..(sent + most).min(words.len());
             let counts: Vec<_> = outgoing.iter().map(|words| part(words).len()).collect();
@@ -180,14 +175,16 @@ impl Ranks {
             let is_later = outgoing.iter().any(|words| words.len() > sent);
             let later = if is_later { bits::LATER } else { 0 };
             let so_far: usize = incoming.iter().map(Vec::len).sum();
-            let round = self.round(&parts.concat(), &counts, later, |all| takes(so_far + all))?;
-            let mut rest = round.words.as_slice();
-            for (all, count) in incoming.iter_mut().zip(&round.counts) {
-                let (own, others) = rest.split_at(*count);
+            let takes = |all| takes(so_far + all);
+            let (coming, bits) =
+                self.round(&parts.concat(), &counts, later, takes, &mut arrived)?;
+            let mut rest = arrived.as_slice();
+            for (all, count) in incoming.iter_mut().zip(coming) {
+                let (own, others) = rest.split_at(count);
                 all.extend_from_slice(own);
                 rest = others;
             }
-            if round.bits & bits::LATER == 0 {
+            if bits & bits::LATER == 0 {
                 return Ok(incoming);
             }
         }

@@ -4,8 +4,9 @@ use std::cell::OnceCell;
 use std::ffi::c_int;
 
 use super::combined::Combined;
+use super::hash::owner;
 use super::shuffle::{Ranks, Stop, bits};
-use super::store::{Store, owner};
+use super::store::{SAMPLE, Store, foresee};
 use super::strings::{Numbers, Registry, Strings, decode, encode};
 use super::table::{Order, Table};
 use super::values::Values;
@@ -22,6 +23,8 @@ const LONG_STRING: usize = 4096;
 /// Pairs of a communicator.
 pub(super) struct Spread {
     pub(super) ranks: Ranks,
+    /// This one.
+    rank: usize,
     /// Bytes of memory that the pairs of this rank may take.
     limit: usize,
     /// Pairs on their way, by owner.
@@ -45,14 +48,16 @@ impl Spread {
     pub(super) fn new(ranks: Ranks, values: &Values) -> Result<Self, Stop> {
         let own = memory::machine();
         let here = ranks.all(&[own])?.into_iter().filter(|machine| *machine == own).count();
+        let (rank, count) = (ranks.mpi.rank(ranks.comm), ranks.count);
         Ok(Self {
+            rank,
             limit: memory::limit(here),
-            outgoing: Store::new(ranks.count, values, true),
-            numbered: Store::new(1, values, true),
+            outgoing: Store::new(values, count, 0..count),
+            numbered: Store::new(values, 1, 0..1),
             numbers: Numbers::new(HASH_BITS),
             keys: Vec::new(),
             registry: Registry::new(HASH_BITS),
-            share: Store::new(1, values, false),
+            share: Store::new(values, count, rank..rank + 1),
             count: 0,
             table: OnceCell::new(),
             kind: None,
@@ -101,7 +106,8 @@ impl Spread {
             return Err(self.ranks.mpi.abi.family.class(Error::Argument));
         }
         let strings = self.numbers.len();
-        Ok(Addition { spread: self, values, kind, apart: None, strings })
+        let (added, expected, before) = (0, 0, 0);
+        Ok(Addition { spread: self, values, kind, apart: None, strings, added, expected, before })
     }
 
     /// Brings all that was added to its owners. `before`: this rank has something to say first. Collective.
@@ -111,7 +117,8 @@ impl Spread {
         self.table = OnceCell::new();
         let flushed = self.try_flush(values, before);
         let settled = self.share.settle(values);
-        self.count = self.share.keys().count();
+        self.count = self.share.count();
+        self.outgoing.count_memory();
         flushed?;
         // The op is the program's own, and may fail where it likes.
         if let Values::Other { .. } = values {
@@ -172,13 +179,12 @@ impl Spread {
             if self.has_room(words * 5 * size_of::<u64>()) { 0 } else { bits::MEMORY }
         };
         let incoming = self.ranks.exchange(&outgoing, room)?;
-        let rank = self.ranks.mpi.rank(self.ranks.comm);
         let mut answers = vec![Vec::new(); ranks];
         for (message, answer) in incoming.iter().zip(&mut answers) {
             let mut rest = message.as_slice();
             while !rest.is_empty() {
                 let string = decode(&mut rest);
-                answer.push(self.registry.key(&string, |key| owner(key, ranks) == rank));
+                answer.push(self.registry.key(&string, |key| owner(key, ranks) == self.rank));
             }
         }
         let given = self.ranks.exchange(&answers, |_| 0)?;
@@ -193,12 +199,11 @@ impl Spread {
     fn give_keys(&mut self, values: &Values) -> Result<(), c_int> {
         let Self { numbered, outgoing, keys, .. } = self;
         let mut given = Ok(());
-        for mut part in numbered.take_parts() {
-            for record in part.chunks_exact_mut(values.stride()) {
+        for mut records in numbered.take(0) {
+            for record in records.chunks_exact_mut(values.stride()) {
                 record[0] = keys[record[0] as usize];
-                // An error does not keep the store from having the record.
-                given = given.and(outgoing.push(values, record));
             }
+            given = given.and(outgoing.push(values, &records));
         }
         given.and_then(|()| outgoing.settle(values))
     }
@@ -210,45 +215,46 @@ impl Spread {
         mut trouble: u64,
         combined: Option<&Combined>,
     ) -> Result<(), Stop> {
-        let (owners, stride) = (self.ranks.count, values.stride());
+        let (ranks, stride) = (self.ranks.count, values.stride());
+        let others: Vec<_> = (0..ranks).filter(|rank| *rank != self.rank).collect();
         let most = self.ranks.most_words(stride);
+        // Memory of all rounds, and the records of each rank that have left.
+        let (mut words, mut arrived) = (Vec::new(), Vec::new());
+        let mut left = vec![0..0; ranks];
+        trouble |= failed(self.share.absorb(values, &mut self.outgoing, self.rank));
         loop {
-            let (mut words, mut counts) = (Vec::new(), Vec::with_capacity(owners));
-            let mut later = 0;
-            for owner in 0..owners {
-                let before = words.len();
-                self.outgoing.copy_last(owner, most, &mut words);
-                counts.push(words.len() - before);
-                if self.outgoing.words(owner) > most {
+            words.clear();
+            let (mut counts, mut later) = (vec![0; ranks], 0);
+            for &rank in &others {
+                let (before, from) = (words.len(), left[rank].end);
+                left[rank] = from..self.outgoing.copy(rank, from, most, &mut words);
+                counts[rank] = words.len() - before;
+                if self.outgoing.words_of(rank) > counts[rank] {
                     later = bits::LATER;
                 }
             }
             let Self { ranks, share, outgoing, registry, numbers, limit, keys, .. } = self;
-            let others = outgoing.bytes() + registry.bytes() + numbers.bytes() + 8 * keys.len();
-            // A vector may be twice as long as what is in it.
+            let all_else = outgoing.bytes() + registry.bytes() + numbers.bytes() + 8 * keys.len();
             let mut room = |words: usize| {
-                let more = others + 2 * words * size_of::<u64>();
-                if share.bytes() + more > *limit && share.settle(values).is_err() {
+                let is_too_much = |share: &Store| {
+                    share.bytes_with(words / stride).saturating_add(all_else) > *limit
+                };
+                if is_too_much(share) && share.settle(values).is_err() {
                     return bits::FAILED;
                 }
-                if share.bytes() + more > *limit { bits::MEMORY } else { 0 }
+                if is_too_much(share) { bits::MEMORY } else { 0 }
             };
-            let bits = later | trouble;
-            let (arrived, bits) = match combined {
-                Some(combined) => combined.round(ranks, &words, &counts, bits, &mut room)?,
-                None => {
-                    let round = ranks.round(&words, &counts, bits, &mut room)?;
-                    (round.words, round.bits)
-                }
+            let (told, arrived) = (later | trouble, &mut arrived);
+            let told = match combined {
+                Some(way) => way.round(ranks, &words, &counts, told, &mut room, arrived)?,
+                None => ranks.round(&words, &counts, told, &mut room, arrived)?.1,
             };
-            for (owner, count) in counts.into_iter().enumerate() {
-                self.outgoing.drop_last(owner, count);
+            for &rank in &others {
+                self.outgoing.clear(rank, left[rank].clone());
             }
-            for record in arrived.chunks_exact(stride) {
-                // An error does not keep the store from having the record.
-                trouble |= failed(self.share.push(values, record));
-            }
-            if bits & bits::LATER == 0 {
+            // An error does not keep the store from having the records.
+            trouble |= failed(self.share.push(values, arrived));
+            if told & bits::LATER == 0 {
                 return Ok(());
             }
         }
@@ -318,6 +324,11 @@ pub(super) struct Addition<'a> {
     apart: Option<Store>,
     /// The number of strings before.
     strings: usize,
+    /// Pairs so far, and those to come in all.
+    added: usize,
+    expected: usize,
+    /// Keys before.
+    before: usize,
 }
 
 impl Addition<'_> {
@@ -332,17 +343,27 @@ impl Addition<'_> {
         Ok(number)
     }
 
+    /// Owners of the store that takes them.
+    fn owners(&self) -> usize {
+        if self.kind == Kind::Keys { self.spread.ranks.count } else { 1 }
+    }
+
     /// Makes room for so many pairs.
     pub(super) fn expect(&mut self, count: usize) -> Result<(), c_int> {
-        // A vector may be twice as long as what is in it.
-        let most = count.saturating_mul(2 * self.values.stride() * size_of::<u64>());
-        if self.spread.has_room(most) {
+        let (kind, owners) = (self.kind, self.owners());
+        self.expected = count;
+        self.before = if count < SAMPLE { 0 } else { self.spread.of(kind).count() };
+        let has_room = |spread: &mut Spread| {
+            let store = spread.of(kind);
+            let more = store.bytes_with(count) - store.bytes();
+            spread.has_room(more)
+        };
+        if has_room(self.spread) {
             return Ok(());
         }
         self.spread.settle(self.values)?;
-        if !self.spread.has_room(most) {
-            let owners = if self.kind == Kind::Keys { self.spread.ranks.count } else { 1 };
-            self.apart = Some(Store::new(owners, self.values, true));
+        if !has_room(self.spread) {
+            self.apart = Some(Store::new(self.values, owners, 0..owners));
         }
         self.check()
     }
@@ -352,7 +373,13 @@ impl Addition<'_> {
         let Self { spread, values, kind, apart, .. } = self;
         let is_apart = apart.is_some();
         let store = apart.as_mut().unwrap_or(spread.of(*kind));
-        values.records(keys, packed, |record| store.push(values, record))?;
+        store.add(values, keys, packed)?;
+        let sampled = self.added;
+        self.added += keys.len();
+        if !is_apart && sampled < SAMPLE && self.added >= SAMPLE {
+            let found = store.count() - self.before;
+            store.reserve(self.before + foresee(found, self.added, self.expected));
+        }
         if is_apart { self.check() } else { Ok(()) }
     }
 
@@ -378,9 +405,11 @@ impl Addition<'_> {
 
     /// Takes the pairs.
     pub(super) fn finish(self) -> Result<(), c_int> {
+        let owners = self.owners();
         let Self { spread, values, kind, apart, .. } = self;
         let Some(mut apart) = apart else { return Ok(()) };
         apart.settle(values)?;
-        spread.of(kind).absorb(values, apart)
+        let store = spread.of(kind);
+        (0..owners).try_for_each(|owner| store.absorb(values, &mut apart, owner))
     }
 }

@@ -202,7 +202,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::own::keys::store::owner;
+    use crate::own::keys::hash::owner;
     use crate::random::Rng;
 
     fn some(random: &mut Rng) -> Vec<u8> {

@@ -2,7 +2,8 @@
 
 use std::cmp::Reverse;
 
-use super::store::{Store, runs};
+use super::parts::runs;
+use super::store::Store;
 use super::strings::{Strings, decode, encode};
 use super::values::{Values, bytes, words};
 
@@ -31,24 +32,27 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The pairs whose records these are, a slice for each key.
-    fn of<'a>(keys: impl Iterator<Item = &'a [u64]>, store: &Store, values: &Values) -> Self {
-        let most = store.words(0) / values.stride();
-        let mut table = Self {
+    /// Room for all pairs of a store.
+    fn with_room(store: &Store, values: &Values) -> Self {
+        let most = store.words() / values.stride();
+        Self {
             keys: Vec::with_capacity(most),
             values: Vec::with_capacity(most * values.size()),
             strings: None,
-        };
-        for records in keys {
-            table.keys.push(records[0]);
-            values.finish(records, &mut table.values);
         }
-        table
     }
 
-    /// The pairs of a settled store of one owner, in any order.
+    /// Takes the pair of a key.
+    fn push(&mut self, records: &[u64], values: &Values) {
+        self.keys.push(records[0]);
+        values.finish(records, &mut self.values);
+    }
+
+    /// The pairs of a settled store, in any order.
     pub(super) fn unsorted(store: &Store, values: &Values) -> Self {
-        Self::of(store.keys(), store, values)
+        let mut table = Self::with_room(store, values);
+        store.each_key(|records| table.push(records, values));
+        table
     }
 
     /// The same by key.
@@ -57,10 +61,12 @@ impl Table {
             return Self::unsorted(store, values).first(values, Order::Key, usize::MAX);
         }
         // Whole records are sorted: numbers in their place would lead all over memory.
-        let mut records: Vec<[u64; PAIR]> = Vec::with_capacity(store.words(0) / PAIR);
-        records.extend(store.records().map(|record| [record[0], record[1]]));
+        let mut records: Vec<[u64; PAIR]> = Vec::with_capacity(store.words() / PAIR);
+        store.each_record(|record| records.push([record[0], record[1]]));
         records.sort_unstable_by_key(|record| record[0]);
-        Self::of(runs(records.as_flattened(), PAIR), store, values)
+        let mut table = Self::with_room(store, values);
+        runs(records.as_flattened(), PAIR).for_each(|records| table.push(records, values));
+        table
     }
 
     fn value(&self, size: usize, at: usize) -> &[u8] {
@@ -240,7 +246,7 @@ mod tests {
                     }
                     Values::Other { .. } => (0..5 * count).map(|_| random.next() as u8).collect(),
                 };
-                let mut store = Store::new(1, &values, false);
+                let mut store = Store::new(&values, 1, 0..1);
                 values.records(&keys, &packed, |record| store.push(&values, record)).expect("room");
                 store.settle(&values).expect("settled");
                 let mut pairs: Vec<_> =
@@ -259,7 +265,7 @@ mod tests {
     #[test]
     fn records_of_a_key_are_read_as_one_value() {
         let values = Values::Exact { real: Real::F64, complex: false };
-        let mut store = Store::new(1, &values, false);
+        let mut store = Store::new(&values, 1, 0..1);
         for (key, number) in [(7, 1e100), (3, 1.0), (7, 1.0), (3, 2.0), (7, -1e100)] {
             store.push(&values, &[key, f64::to_bits(number)]).expect("room");
         }

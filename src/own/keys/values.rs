@@ -35,7 +35,6 @@ pub(super) enum Values {
 /// Memory that is used again and again.
 #[derive(Default)]
 pub(super) struct Scratch {
-    table: Vec<u32>,
     order: Vec<(u64, u32)>,
     sums: [Sum; 2],
     numbers: [Vec<f64>; 2],
@@ -127,7 +126,8 @@ impl Values {
         scratch: &mut Scratch,
     ) -> Result<(), c_int> {
         match self {
-            Self::Word(word) => word.settle(records, &mut scratch.table),
+            // An index combines them as they come.
+            Self::Word(_) => {}
             Self::Exact { .. } => {
                 exact::plainly(&mut || *records = self.added_up(records, scratch));
             }

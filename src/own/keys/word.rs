@@ -50,6 +50,11 @@ impl Word {
         (self.op, if self.is_signed() { Element::I64 } else { Element::U64 })
     }
 
+    /// Whether words lie in memory as they are.
+    pub(super) fn is_plain(self) -> bool {
+        self.real.is_none() && self.size() == size_of::<u64>()
+    }
+
     /// The words of values as they lie in memory.
     pub(super) fn widen(self, values: &[u8], mut each: impl FnMut(usize, u64)) {
         let keys;
@@ -121,39 +126,6 @@ impl Word {
         by_max.widen(value, |_, word| rank = word);
         // A value that has wrapped is narrow by now, so the word has its order.
         if self.is_signed() { rank ^ SIGN } else { rank }
-    }
-
-    /// Combines the records of equal keys, of two words each, in their place; `table` is scratch.
-    pub(super) fn settle(self, records: &mut Vec<u64>, table: &mut Vec<u32>) {
-        let (pairs, _) = records.as_chunks_mut::<2>();
-        let slots = (pairs.len() * 2).next_power_of_two();
-        table.clear();
-        // Numbers of records from 1, so that no key means an empty slot.
-        table.resize(slots, 0);
-        let mut distinct = 0;
-        for at in 0..pairs.len() {
-            let [key, value] = pairs[at];
-            let mut slot = super::store::slot_hash(key) as usize & (slots - 1);
-            loop {
-                match table[slot] {
-                    0 => {
-                        pairs[distinct] = [key, value];
-                        distinct += 1;
-                        table[slot] = distinct as u32;
-                        break;
-                    }
-                    number => {
-                        let [other, so_far] = &mut pairs[number as usize - 1];
-                        if *other == key {
-                            *so_far = self.fold(*so_far, value);
-                            break;
-                        }
-                        slot = (slot + 1) & (slots - 1);
-                    }
-                }
-            }
-        }
-        records.truncate(distinct * 2);
     }
 }
 
