@@ -20,7 +20,6 @@
  *     shuffle_s   the pairs go to their owners and are reduced there, between two barriers.
  *     all_s       all of it, until keys and values are in arrays on all ranks.
  *
- * foldback's arrays are sorted.
  * The creation of foldback's object is not among them. Costs are counted from its end to the last
  * barrier, over all hosts. cpu_s is the CPU time of all ranks in seconds. The hosts' interfaces
  * sent frames and wire_bytes, of which latency.c tells more.

@@ -323,7 +323,7 @@ int foldback_pairs_flush(struct foldback_pairs *pairs);
 int foldback_pairs_count(const struct foldback_pairs *pairs, int64_t *count);
 
 /*
- Gets the keys and the values of this rank's share, the least key first; or of what was gathered here, in its order.
+ Gets the keys and the values of this rank's share, in any order; or of what was gathered here, in its order.
  Either pointer may be NULL. A key that stands for a string is a number that foldback gives the string on all ranks.
 
  # Safety

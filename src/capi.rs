@@ -419,7 +419,7 @@ pub unsafe extern "C-unwind" fn foldback_pairs_count(
     SUCCESS
 }
 
-/// Gets the keys and the values of this rank's share, the least key first; or of what was gathered here, in its order.
+/// Gets the keys and the values of this rank's share, in any order; or of what was gathered here, in its order.
 /// Either pointer may be NULL. A key that stands for a string is a number that foldback gives the string on all ranks.
 ///
 /// # Safety

@@ -34,7 +34,7 @@ pub struct Job<'a> {
     pub quantize: Option<&'a str>,
 }
 
-/// Which run of many.
+/// The place of a run among many.
 #[derive(Clone, Copy)]
 pub struct Which {
     pub round: u64,

@@ -68,7 +68,7 @@ const PAGE: usize = 1 << 16;
 /// Buckets, at first zero.
 pub(super) struct Buckets {
     memory: Option<MmapMut>,
-    /// Where it is.
+    /// Its address.
     start: NonNull<Bucket>,
     count: usize,
 }

@@ -243,32 +243,75 @@ impl Pairs {
         }
     }
 
-    fn table(&self) -> &Table {
-        match &self.held {
-            Held::Spread(spread) => spread.table(&self.values),
-            Held::Gathered(table) => table,
-        }
-    }
-
     /// Writes the keys and the values, each unless its pointer is null. Returns a code of MPI's.
     ///
     /// # Safety
     /// *Buffers* of the [program](crate::mpi), for [as many](Self::count) pairs.
     pub unsafe fn get(&self, keys: *mut u64, to: *mut c_void) -> c_int {
-        let table = self.table();
-        let count = table.keys.len();
-        if !keys.is_null() {
-            // SAFETY: the program's buffer for the keys.
-            unsafe { keys.copy_from_nonoverlapping(table.keys.as_ptr(), count) };
-        }
         let size = self.values.size();
-        if to.is_null() || size == 0 {
-            return SUCCESS;
-        }
-        let at_once = AT_ONCE.min(BYTES_AT_ONCE / size).max(1);
+        let to = if size == 0 { std::ptr::null_mut() } else { to };
+        // SAFETY: as demanded of this function.
+        let written = unsafe {
+            match &self.held {
+                Held::Spread(spread) => self.write_share(spread, keys, to),
+                Held::Gathered(table) => {
+                    if !keys.is_null() {
+                        keys.copy_from_nonoverlapping(table.keys.as_ptr(), table.keys.len());
+                    }
+                    if to.is_null() { Ok(()) } else { self.unpack(&table.values, to, 0) }
+                }
+            }
+        };
+        self.answer(written)
+    }
+
+    /// # Safety
+    /// As [`Pairs::get`].
+    unsafe fn write_share(
+        &self,
+        spread: &Spread,
+        keys: *mut u64,
+        to: *mut c_void,
+    ) -> Result<(), c_int> {
+        let most = self.at_once() * self.values.size();
+        let (mut packed, mut first, mut count) = (Vec::with_capacity(most), 0, 0);
+        let mut written = Ok(());
+        spread.each_key(|records| {
+            if !keys.is_null() {
+                // SAFETY: room for as many as there are keys.
+                unsafe { *keys.add(count) = records[0] };
+            }
+            count += 1;
+            if to.is_null() {
+                return;
+            }
+            self.values.finish(records, &mut packed);
+            if packed.len() >= most {
+                // SAFETY: elements of the program's buffer, from the first one on that is not written yet.
+                written = written.and(unsafe { self.unpack(&packed, to, first) });
+                first = count;
+                packed.clear();
+            }
+        });
+        // SAFETY: as above; the last ones.
+        written.and(unsafe { self.unpack(&packed, to, first) })
+    }
+
+    /// Pairs that are packed or unpacked at once.
+    fn at_once(&self) -> usize {
+        AT_ONCE.min(BYTES_AT_ONCE / self.values.size().max(1)).max(1)
+    }
+
+    /// Writes packed values, from the program's element `first` on.
+    ///
+    /// # Safety
+    /// A *buffer* of the [program](crate::mpi), with room for them, or no values.
+    unsafe fn unpack(&self, packed: &[u8], to: *mut c_void, first: usize) -> Result<(), c_int> {
+        let size = self.values.size();
+        let at_once = self.at_once();
         let mut unpacked = Ok(());
-        for (number, values) in table.values.chunks(at_once * size).enumerate() {
-            let first = (number * at_once) as isize;
+        for (number, values) in packed.chunks(at_once * size.max(1)).enumerate() {
+            let first = (first + number * at_once) as isize;
             let data = to.wrapping_byte_offset(self.reduction.extent().wrapping_mul(first));
             let to = Elements { data, count: values.len() / size };
             // SAFETY: elements of the program's buffer for the values.
@@ -277,7 +320,7 @@ impl Pairs {
                 code => unpacked = Err(code),
             }
         }
-        self.answer(unpacked)
+        unpacked
     }
 
     /// Writes the addresses of strings and their lengths, each unless its pointer is null. Returns a code of MPI's.
@@ -285,26 +328,35 @@ impl Pairs {
     /// # Safety
     /// Room for [as many](Self::count).
     pub unsafe fn get_strings(&self, to: *mut *const c_char, lengths: *mut usize) -> c_int {
-        let table = self.table();
-        let Some(strings) = &table.strings else {
-            if table.keys.is_empty() {
-                return SUCCESS;
-            }
-            log::error!("the keys of these pairs are no strings");
-            return self.answer(Err(self.mpi.abi.family.class(Error::Argument)));
-        };
-        for (at, string) in strings.iter().enumerate() {
+        let (mut count, mut are_strings) = (0, true);
+        let mut write = |string: Option<&[u8]>| {
+            let Some(string) = string else {
+                are_strings = false;
+                return;
+            };
             // SAFETY: room for as many.
             unsafe {
                 if !to.is_null() {
-                    *to.add(at) = string.as_ptr().cast();
+                    *to.add(count) = string.as_ptr().cast();
                 }
                 if !lengths.is_null() {
-                    *lengths.add(at) = string.len();
+                    *lengths.add(count) = string.len();
                 }
             }
+            count += 1;
+        };
+        match &self.held {
+            Held::Spread(spread) => spread.each_key(|records| write(spread.string(records[0]))),
+            Held::Gathered(Table { keys, strings, .. }) => match strings {
+                Some(strings) => strings.iter().for_each(|string| write(Some(string))),
+                None => keys.iter().for_each(|_| write(None)),
+            },
         }
-        SUCCESS
+        if are_strings {
+            return SUCCESS;
+        }
+        log::error!("the keys of these pairs are no strings");
+        self.answer(Err(self.mpi.abi.family.class(Error::Argument)))
     }
 
     /// The first pairs in an order, at `root` or, if it is -1, at every rank. Collective.

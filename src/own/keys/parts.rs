@@ -42,7 +42,7 @@ struct Part {
 }
 
 /// The records of each key, which lie side by side.
-pub(super) fn runs(mut records: &[u64], stride: usize) -> impl Iterator<Item = &[u64]> {
+fn runs(mut records: &[u64], stride: usize) -> impl Iterator<Item = &[u64]> {
     std::iter::from_fn(move || {
         let key = *records.first()?;
         let is_other = |record: &[u64]| record[0] != key;
@@ -153,11 +153,6 @@ impl Parts {
             let part = std::mem::replace(part, Part { records: Vec::new(), limit: least });
             part.records
         })
-    }
-
-    /// All records.
-    pub(super) fn records(&self) -> impl Iterator<Item = &[u64]> {
-        self.parts.iter().flat_map(|part| part.records.chunks_exact(self.stride))
     }
 
     /// The records of each key, side by side, after they have been settled.

@@ -1,6 +1,5 @@
 //! Pairs that are spread over the ranks of a communicator: what a rank has added, and its share.
 
-use std::cell::OnceCell;
 use std::ffi::c_int;
 
 use super::combined::Combined;
@@ -38,8 +37,6 @@ pub(super) struct Spread {
     registry: Registry,
     share: Store,
     count: usize,
-    /// The share as the program reads it, since the last flush.
-    table: OnceCell<Table>,
     kind: Option<Kind>,
 }
 
@@ -59,7 +56,6 @@ impl Spread {
             registry: Registry::new(HASH_BITS),
             share: Store::new(values, count, rank..rank + 1),
             count: 0,
-            table: OnceCell::new(),
             kind: None,
             ranks,
         })
@@ -114,7 +110,6 @@ impl Spread {
     ///
     /// If some rank has trouble, pairs that have moved are in their owner's share, and all others stay where they are.
     pub(super) fn flush(&mut self, values: &Values, before: Result<(), c_int>) -> Result<(), Stop> {
-        self.table = OnceCell::new();
         let flushed = self.try_flush(values, before);
         let settled = self.share.settle(values);
         self.count = self.share.count();
@@ -260,12 +255,14 @@ impl Spread {
         }
     }
 
-    /// The share as the program reads it.
-    pub(super) fn table(&self, values: &Values) -> &Table {
-        self.table.get_or_init(|| match self.kind {
-            Some(Kind::Strings) => self.unsorted(values).first(values, Order::Key, usize::MAX),
-            _ => Table::by_key(&self.share, values),
-        })
+    /// The records of each key of the share, in an order that stays until it changes.
+    pub(super) fn each_key(&self, each: impl FnMut(&[u64])) {
+        self.share.each_key(each);
+    }
+
+    /// The string for which a key of the share stands, if the keys are strings.
+    pub(super) fn string(&self, key: u64) -> Option<&[u8]> {
+        (self.kind == Some(Kind::Strings)).then(|| self.registry.string(key))
     }
 
     /// The share in any order.
@@ -288,11 +285,7 @@ impl Spread {
         root: Option<c_int>,
     ) -> Result<Table, Stop> {
         let size = values.size();
-        let first = match self.table.get() {
-            Some(sorted) => sorted.first(values, order, most),
-            None => self.unsorted(values).first(values, order, most),
-        };
-        let own = first.encode(size);
+        let own = self.unsorted(values).first(values, order, most).encode(size);
         let room = self.limit.saturating_sub(self.bytes());
         let all = self.ranks.all(&[own.len() as u64, room as u64])?;
         let (all, _) = all.as_chunks::<2>();

@@ -9,7 +9,7 @@ use super::values::Values;
 use super::word::Word;
 use crate::leaf::arithmetic::Operator;
 
-/// Records by which to foresee how many keys there will be.
+/// Records by which to foresee the number of keys.
 pub(super) const SAMPLE: usize = 1 << 17;
 
 /// Pairs of some owners.
@@ -246,16 +246,6 @@ impl Store {
             Kind::Others(parts) => parts.keys().for_each(each),
         }
     }
-
-    /// Each record.
-    pub(super) fn each_record(&self, mut each: impl FnMut(&[u64])) {
-        match &self.kind {
-            Kind::Words(_, indices) => {
-                indices.iter().flat_map(Index::records).for_each(|record| each(&record));
-            }
-            Kind::Others(parts) => parts.records().for_each(each),
-        }
-    }
 }
 
 /// Puts `count` records into the indices of their owners.
@@ -343,9 +333,6 @@ mod tests {
             assert!(all.insert(records[0], value).is_none(), "a key comes twice");
         });
         assert_eq!(store.count(), all.len());
-        let mut words = 0;
-        store.each_record(|record| words += record.len());
-        assert_eq!(words, store.words());
         all
     }
 

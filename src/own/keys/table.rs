@@ -2,13 +2,10 @@
 
 use std::cmp::Reverse;
 
-use super::parts::runs;
 use super::store::Store;
 use super::strings::{Strings, decode, encode};
 use super::values::{Values, bytes, words};
 
-/// Words of the records of most values.
-const PAIR: usize = 2;
 /// Pairs that are looked through at once, at least, for the first ones.
 const LEAST_ROOM: usize = 1024;
 
@@ -32,41 +29,16 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Room for all pairs of a store.
-    fn with_room(store: &Store, values: &Values) -> Self {
-        let most = store.words() / values.stride();
-        Self {
-            keys: Vec::with_capacity(most),
-            values: Vec::with_capacity(most * values.size()),
-            strings: None,
-        }
-    }
-
-    /// Takes the pair of a key.
-    fn push(&mut self, records: &[u64], values: &Values) {
-        self.keys.push(records[0]);
-        values.finish(records, &mut self.values);
-    }
-
     /// The pairs of a settled store, in any order.
     pub(super) fn unsorted(store: &Store, values: &Values) -> Self {
-        let mut table = Self::with_room(store, values);
-        store.each_key(|records| table.push(records, values));
-        table
-    }
-
-    /// The same by key.
-    pub(super) fn by_key(store: &Store, values: &Values) -> Self {
-        if values.stride() != PAIR {
-            return Self::unsorted(store, values).first(values, Order::Key, usize::MAX);
-        }
-        // Whole records are sorted: numbers in their place would lead all over memory.
-        let mut records: Vec<[u64; PAIR]> = Vec::with_capacity(store.words() / PAIR);
-        store.each_record(|record| records.push([record[0], record[1]]));
-        records.sort_unstable_by_key(|record| record[0]);
-        let mut table = Self::with_room(store, values);
-        runs(records.as_flattened(), PAIR).for_each(|records| table.push(records, values));
-        table
+        let most = store.words() / values.stride();
+        let (mut keys, mut packed) =
+            (Vec::with_capacity(most), Vec::with_capacity(most * values.size()));
+        store.each_key(|records| {
+            keys.push(records[0]);
+            values.finish(records, &mut packed);
+        });
+        Self { keys, values: packed, strings: None }
     }
 
     fn value(&self, size: usize, at: usize) -> &[u8] {
@@ -252,7 +224,7 @@ mod tests {
                 let mut pairs: Vec<_> =
                     keys.into_iter().zip(packed.chunks_exact(values.size())).collect();
                 pairs.sort_unstable();
-                let table = Table::by_key(&store, &values);
+                let table = Table::unsorted(&store, &values).first(&values, Order::Key, usize::MAX);
                 assert!(table.keys.iter().eq(pairs.iter().map(|(key, _)| key)), "{count} pairs");
                 let right: Vec<u8> = pairs.iter().flat_map(|(_, value)| *value).copied().collect();
                 assert!(table.values == right, "{count} pairs");
@@ -273,7 +245,7 @@ mod tests {
             store.push(&values, &[key, f64::to_bits(number)]).expect("room");
         }
         store.settle(&values).expect("settled");
-        let table = Table::by_key(&store, &values);
+        let table = Table::unsorted(&store, &values).first(&values, Order::Key, usize::MAX);
         assert_eq!(table.keys, [1, 3, 7, 9]);
         let right: Vec<u8> =
             [4.0f64, 3.0, 1.0, 1e100].iter().flat_map(|x| x.to_ne_bytes()).collect();
