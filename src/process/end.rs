@@ -27,6 +27,7 @@ impl Process {
             host: None,
             no_group: self.communicators.no_group(),
             cached: self.cached.line(),
+            pairs: self.pairs.line(),
         };
         if self.communicators.all_are_here() {
             self.take_leave(report);

@@ -22,7 +22,7 @@ use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 use crate::requests::Requests;
 use crate::setup::{Context, Facilities};
-use crate::stats::{Cached, Calls};
+use crate::stats::{Cached, Calls, PairsCounts};
 use crate::wait::Waiter;
 
 /// Everything, made at the first MPI call that we see.
@@ -33,6 +33,7 @@ pub struct Process {
     pub config: Result<Config, String>,
     pub calls: Calls,
     pub cached: Cached,
+    pub pairs: PairsCounts,
     /// Non-blocking collectives under way.
     pub requests: Requests,
     /// The communicators on which collectives are called.
@@ -93,6 +94,7 @@ impl Process {
             config,
             calls: Calls::default(),
             cached: Cached::default(),
+            pairs: PairsCounts::default(),
             requests: Requests::default(),
             communicators: Communicators::default(),
             facilities: Facilities::default(),

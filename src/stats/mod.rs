@@ -1,7 +1,7 @@
 //! Statistics of calls, and of the ways they went. One JSON document for a job.
 
-mod cached;
 mod calls;
+mod own;
 mod report;
 
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,9 @@ use crate::choice::RouteLine;
 use crate::group::report::HostLine;
 pub use crate::group::report::named;
 
-pub(crate) use cached::Cached;
-pub use cached::CachedLine;
 pub(crate) use calls::{CallLine, CallOutcome, Calls, Route};
+pub(crate) use own::{Cached, PairsCounts};
+pub use own::{CachedLine, PairsLine};
 
 /// The report of one rank at the end.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -27,6 +27,9 @@ pub(crate) struct RankReport {
     /// Its reductions with kept aggregates, if it has made any.
     #[serde(default)]
     pub(crate) cached: Option<CachedLine>,
+    /// Its pairs by key, if it has flushed any.
+    #[serde(default)]
+    pub(crate) pairs: Option<PairsLine>,
 }
 
 /// The statistics of a job: what `FOLDBACK_STATS` has written.
@@ -49,6 +52,9 @@ pub struct JobReport {
     /// Reductions with kept aggregates, of all ranks that report.
     #[serde(default)]
     pub(crate) cached: Option<CachedLine>,
+    /// Pairs by key, of all ranks that report.
+    #[serde(default)]
+    pub(crate) pairs: Option<PairsLine>,
 }
 
 impl JobReport {
@@ -56,7 +62,7 @@ impl JobReport {
     pub(crate) fn new(mpi: &str, ranks: usize, reports: &[RankReport]) -> Self {
         let mut collectives: Vec<CallLine> = Vec::new();
         let mut hosts: Vec<HostLine> = Vec::new();
-        let mut cached: Option<CachedLine> = None;
+        let (mut cached, mut pairs) = (None::<CachedLine>, None::<PairsLine>);
         for report in reports {
             for line in &report.calls {
                 match collectives.iter_mut().find(|sum| sum.is_like(line)) {
@@ -69,6 +75,9 @@ impl JobReport {
             }
             if let Some(line) = &report.cached {
                 cached.get_or_insert_default().add(line);
+            }
+            if let Some(line) = &report.pairs {
+                pairs.get_or_insert_default().add(line);
             }
             if let Some(line) = &report.host {
                 match hosts.iter_mut().find(|host| host.host == line.host) {
@@ -100,6 +109,7 @@ impl JobReport {
             routes: reports.iter().flat_map(|report| report.routes.clone()).collect(),
             hosts,
             cached,
+            pairs,
         }
     }
 }
@@ -139,7 +149,8 @@ mod tests {
             ..CachedLine::default()
         };
         let (host, cached) = (Some(host), Some(cached));
-        let report = RankReport { calls: calls.lines(), host, cached, ..Default::default() };
+        let pairs = Some(PairsLine { flushes: 1, added: 50, sent: 20 });
+        let report = RankReport { calls: calls.lines(), host, cached, pairs, ..Default::default() };
         let job =
             serde_json::to_value(JobReport::new("Some MPI", 2, &[report.clone(), report])).unwrap();
         assert_eq!(job["ranks"], 2);
@@ -154,5 +165,6 @@ mod tests {
         assert_eq!(job["hosts"].as_array().unwrap().len(), 1);
         assert_eq!(job["hosts"][0]["kernel"]["frames_in"], 6);
         assert_eq!(job["cached"]["bytes_sent"], 400);
+        assert_eq!(job["pairs"]["added"], 100);
     }
 }

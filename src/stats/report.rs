@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{CachedLine, CallLine, JobReport, Route};
+use super::{CachedLine, CallLine, JobReport, PairsLine, Route};
 
 /// Kinds of calls that the line names.
 const NAMED: usize = 3;
@@ -106,6 +106,15 @@ impl JobReport {
                 grouped(bytes),
                 grouped(frames_sent),
                 grouped(frames),
+            );
+        }
+        if let Some(PairsLine { flushes, added, sent }) = self.pairs {
+            let _ = writeln!(
+                text,
+                "\nPairs by key: {} added, {} records sent to other ranks in {} flushes",
+                grouped(added),
+                grouped(sent),
+                grouped(flushes),
             );
         }
         if !self.routes.is_empty() {
@@ -315,7 +324,9 @@ mod tests {
         let (frames, frames_sent) = (2000, 1001);
         job.cached =
             Some(CachedLine { reductions, reused, bytes, bytes_sent, frames, frames_sent });
+        job.pairs = Some(PairsLine { flushes: 6, added: 10_000, sent: 5001 });
         let tables = job.tables();
+        assert!(tables.contains("10,000 added, 5,001 records sent to other ranks in 6 flushes"));
         assert!(
             tables.contains("4,000; nothing had changed in 1; 24 bytes sent in place of 1,048,576, 1,001 frames in place of 2,000")
         );

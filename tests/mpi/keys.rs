@@ -5,6 +5,9 @@ use crate::served::{HOSTS, Served};
 
 fn assert_folded(outcome: &Outcome) {
     outcome.assert_prints("keys: all ok");
+    let counts = |what: &str| outcome.stats["pairs"][what].as_u64().unwrap_or(0);
+    assert!(counts("flushes") > 0 && counts("sent") > 0, "{:#}", outcome.stats);
+    assert!(counts("sent") < counts("added"), "{:#}", outcome.stats);
     for collective in ["Allreduce", "Alltoall", "Alltoallv"] {
         assert!(outcome.calls(collective, "fold") > 0, "{:#}", outcome.stats);
     }

@@ -36,6 +36,8 @@ use crate::mpi::Mpi;
 use crate::mpi::abi::Error;
 use crate::mpi::pmpi::Handle;
 use crate::preload::own;
+use crate::process;
+use crate::stats::PairsLine;
 use shuffle::{Ranks, Stop};
 use spread::Spread;
 use table::{Order, Table};
@@ -207,7 +209,9 @@ impl Pairs {
                 addition.add(&keys[first..first + some], packed)?;
             }
         }
-        addition.finish()
+        addition.finish()?;
+        count_pairs(&PairsLine { added: count as u64, ..PairsLine::default() });
+        Ok(())
     }
 
     /// Brings all that was added to its owners. Collective. Returns a code of MPI's.
@@ -221,7 +225,10 @@ impl Pairs {
             log::error!("gathered pairs are not flushed");
             return self.answer(Err(self.mpi.abi.family.class(Error::Argument)));
         };
-        match spread.flush(values, before) {
+        let flushed = spread.flush(values, before);
+        let sent = spread.take_sent();
+        count_pairs(&PairsLine { flushes: 1, sent, ..PairsLine::default() });
+        match flushed {
             Ok(()) => SUCCESS,
             Err(stop) => self.stopped(stop, before),
         }
@@ -412,6 +419,13 @@ impl Pairs {
     /// The code of a result. An error is told to the program's error handler.
     fn answer(&self, result: Result<(), c_int>) -> c_int {
         result.map_or_else(|code| refuse(self.mpi, self.comm(), code), |()| SUCCESS)
+    }
+}
+
+/// Adds to the statistics.
+fn count_pairs(line: &PairsLine) {
+    if let Some(process) = process::get() {
+        process.pairs.add(line);
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Spread {
     registry: Registry,
     share: Store,
     count: usize,
+    /// Records that have gone to other ranks, since they were asked for.
+    sent: u64,
     kind: Option<Kind>,
 }
 
@@ -56,6 +58,7 @@ impl Spread {
             registry: Registry::new(HASH_BITS),
             share: Store::new(values, count, rank..rank + 1),
             count: 0,
+            sent: 0,
             kind: None,
             ranks,
         })
@@ -247,12 +250,18 @@ impl Spread {
             for &rank in &others {
                 self.outgoing.clear(rank, left[rank].clone());
             }
+            self.sent += (words.len() / stride) as u64;
             // An error does not keep the store from having the records.
             trouble |= failed(self.share.push(values, arrived));
             if told & bits::LATER == 0 {
                 return Ok(());
             }
         }
+    }
+
+    /// Records that have gone to other ranks since the last time.
+    pub(super) fn take_sent(&mut self) -> u64 {
+        std::mem::take(&mut self.sent)
     }
 
     /// The records of each key of the share, in an order that stays until it changes.
