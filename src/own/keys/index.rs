@@ -25,15 +25,12 @@ const LARGE: usize = 1 << 12;
 pub(super) struct Index {
     /// The owner is one of so many ranks.
     ranks: usize,
-    /// A power of two of them, or none.
     buckets: Buckets,
     /// The record of key 0.
     zero: Option<Record>,
     /// Slots in use, and the most that may be.
     used: usize,
     most: usize,
-    /// A place, shifted by this, is the number of a bucket.
-    shift: u32,
     /// Bytes of its memory that the system has got back.
     given: usize,
 }
@@ -85,14 +82,20 @@ fn most(buckets: usize) -> usize {
 
 /// Buckets with room for so many records, if there may be so many.
 fn buckets_for(records: usize) -> Option<usize> {
-    let half = records.checked_mul(2)?.div_ceil(SLOTS).max(LEAST).checked_next_power_of_two()?;
-    if most(half) < records { half.checked_mul(2) } else { Some(half) }
+    let eighths = records.checked_mul(8)?;
+    let buckets = eighths.div_ceil(SLOTS * FULL[1]).next_multiple_of(8);
+    let buckets = if buckets < LARGE {
+        eighths.div_ceil(SLOTS * FULL[0]).next_multiple_of(8)
+    } else {
+        buckets
+    };
+    Some(buckets.max(LEAST))
 }
 
 impl Index {
     /// Without records.
     pub(super) fn new(ranks: usize) -> Self {
-        Self { ranks, buckets: Buckets::NONE, zero: None, used: 0, most: 0, shift: 63, given: 0 }
+        Self { ranks, buckets: Buckets::NONE, zero: None, used: 0, most: 0, given: 0 }
     }
 
     /// Records.
@@ -111,9 +114,15 @@ impl Index {
         if records <= self.most {
             return self.bytes();
         }
-        let buckets = buckets_for(records);
-        let bytes = buckets.and_then(|buckets| buckets.checked_mul(size_of::<Bucket>()));
-        bytes.unwrap_or(usize::MAX).saturating_add(self.bytes())
+        let mut buckets = self.buckets.len().max(LEAST);
+        while most(buckets) < records {
+            let Some(more) = buckets.checked_mul(2).filter(|more| *more < usize::MAX >> 10) else {
+                return usize::MAX;
+            };
+            buckets = more;
+        }
+        // The last one is there while records move.
+        (buckets + buckets / 2) * size_of::<Bucket>()
     }
 
     /// Makes room for so many records in all.
@@ -125,7 +134,13 @@ impl Index {
 
     #[inline(always)]
     fn prefetch(&self, place: u64) {
-        self.buckets.prefetch((place >> self.shift) as usize);
+        self.buckets.prefetch(self.bucket(place));
+    }
+
+    /// The bucket where a search begins.
+    #[inline(always)]
+    fn bucket(&self, place: u64) -> usize {
+        ((u128::from(place) * self.buckets.len() as u128) >> 64) as usize
     }
 
     #[inline(always)]
@@ -135,25 +150,31 @@ impl Index {
             self.zero = Some([0, self.zero.map_or(word, |zero| fold(zero[1], word))]);
             return;
         }
+        let mut at = self.bucket(place);
         loop {
-            let mask = self.buckets.len().wrapping_sub(1);
-            let mut at = (place >> self.shift) as usize;
-            while let Some(bucket) = self.buckets.get_mut(at & mask) {
+            if let Some(bucket) = self.buckets.get_mut(at) {
                 if let Some(slot) = bucket.find(key) {
                     bucket.words[slot] = fold(bucket.words[slot], word);
                     return;
                 }
-                if let Some(slot) = bucket.find(0) {
-                    if self.used == self.most {
-                        break;
+                match bucket.find(0) {
+                    None => at += 1,
+                    Some(slot) if self.used < self.most => {
+                        (bucket.keys[slot], bucket.words[slot]) = (key, word);
+                        self.used += 1;
+                        return;
                     }
-                    (bucket.keys[slot], bucket.words[slot]) = (key, word);
-                    self.used += 1;
-                    return;
+                    Some(_) => {
+                        self.grow(2 * self.buckets.len());
+                        at = self.bucket(place);
+                    }
                 }
-                at += 1;
+            } else if self.buckets.is_empty() {
+                self.grow(LEAST);
+                at = self.bucket(place);
+            } else {
+                at = 0;
             }
-            self.grow((2 * self.buckets.len()).max(LEAST));
         }
     }
 
@@ -161,8 +182,7 @@ impl Index {
     #[inline(never)]
     fn grow(&mut self, buckets: usize) {
         let old = std::mem::replace(&mut self.buckets, Buckets::new(buckets));
-        (self.shift, self.most) = (64 - buckets.trailing_zeros(), most(buckets));
-        (self.used, self.given) = (0, 0);
+        (self.most, self.used, self.given) = (most(buckets), 0, 0);
         for record in old.iter().flat_map(Bucket::records) {
             self.put(place(record[0], self.ranks).1, record, |old, _| old);
         }
