@@ -16,9 +16,9 @@
  *
  * The times are of the slowest rank, in seconds, medians of the iterations.
  *
- *     add_s       foldback takes the pairs; plain MPI combines them.
- *     shuffle_s   the pairs go to their owners and are reduced there, between two barriers.
- *     all_s       all of it, until keys and values are in arrays on all ranks.
+ *     add_s       foldback takes the pairs, plain MPI combines them
+ *     shuffle_s   owners get and reduce the pairs, between two barriers
+ *     all_s       all of it, until arrays on all ranks have keys and values
  *
  * The creation of foldback's object is not among them. Costs are counted from its end to the last
  * barrier, over all hosts. cpu_s is the CPU time of all ranks in seconds. The hosts' interfaces

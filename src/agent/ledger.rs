@@ -20,7 +20,7 @@ struct Entry {
     retired: bool,
 }
 
-/// What a map has.
+/// The use of a map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The cells of a group.

@@ -87,7 +87,7 @@ fn pairs_outlive_the_programs() {
     outcome.assert_rescued();
 }
 
-/// Where they cannot, processes do: several ranks on a host, and no programs.
+/// Several ranks on a host, and no programs: kernels combine nothing there.
 #[test]
 fn processes_combine_pairs_where_kernels_cannot() {
     let _turn = turn();

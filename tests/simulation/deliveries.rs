@@ -16,7 +16,7 @@ use crate::random::Rng;
 
 type Packet = (u8, b::fb_frame, Vec<u8>);
 
-/// What befalls frames, of a thousand each.
+/// The faults of a network: frames of a thousand.
 #[derive(Clone, Copy)]
 struct Faults {
     lost: u64,
@@ -120,7 +120,7 @@ impl Network {
     }
 }
 
-/// How many pairs each member sends to each other, and of how many keys.
+/// Pairs of one member for another.
 #[derive(Clone, Copy)]
 struct Load {
     pairs: u64,
