@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::shuffle::{Ranks, Stop};
+use super::shuffle::{Announced, Heard, Ranks, Stop};
 use super::values::Values;
 use crate::bindings::{FB_FRAME_PAIRS, FB_PARTS};
 use crate::comm::Communicator;
@@ -22,12 +22,19 @@ pub(super) struct Combined {
     folds_as: (Operator, Element),
 }
 
+/// Whether the user wants kernels to combine pairs.
+pub(super) fn is_wanted() -> bool {
+    let process = process::get();
+    process.is_some_and(|process| {
+        Config::or_default(&process.config).pairs_by == config::Combiner::Kernel
+    })
+}
+
 impl Combined {
     /// The way of these ranks, if this one has it. Collective.
     pub(super) fn new(ranks: &Ranks, values: &Values) -> Option<Self> {
         let (process, Values::Word(word)) = (process::get()?, values) else { return None };
-        let is_wanted = Config::or_default(&process.config).pairs_by == config::Combiner::Kernel;
-        if !is_wanted || !process.is_running() {
+        if !is_wanted() || !process.is_running() {
             return None;
         }
         let communicator = process.communicator(ranks.mpi.abi.handle(ranks.comm))?;
@@ -57,19 +64,15 @@ impl Combined {
             bind(owner as u8, start..start + count, &mut sheaves);
             start += count;
             let frames: usize = sheaves[before..].iter().map(Sheaf::frames).sum();
-            told.push(Announced { words: *count, frames }.pack());
+            told.push(Announced { words: *count, also: frames });
         }
-        let takes =
-            |coming: &[u64]| takes(coming.iter().map(|word| Announced::unpack(*word).words).sum());
-        let (coming, bits) = ranks.announce(&told, bits, takes)?;
-        let coming: Vec<_> = coming.iter().map(|word| Announced::unpack(*word)).collect();
+        let Heard { from, bits } = ranks.announce(&told, bits, takes)?;
         let mut folding = self.communicator.folding();
         let group = folding.as_mut().map(|folding| &mut folding.group);
         let Some(group) = group.filter(|group| group.combines()) else {
             // The group is a new one, in place of one that has lost its programs, on all ranks.
             drop(folding);
-            let lengths: Vec<_> = coming.iter().map(|told| told.words).collect();
-            ranks.transfer(outgoing, counts, &lengths, arrived)?;
+            ranks.transfer(outgoing, counts, &from, arrived)?;
             return Ok(bits);
         };
         arrived.clear();
@@ -81,25 +84,9 @@ impl Combined {
             }
             waiter.wait_a_turn();
         };
-        let frames = coming.iter().map(|told| told.frames as u64);
+        let frames = from.iter().map(|told| told.also as u64);
         group.combine(self.folds_as, (outgoing, &sheaves), frames, arrived, wait);
         Ok(bits)
-    }
-}
-
-/// The word of a rank to another about a round.
-struct Announced {
-    words: usize,
-    frames: usize,
-}
-
-impl Announced {
-    fn pack(&self) -> u64 {
-        (self.frames as u64) << 32 | self.words as u64
-    }
-
-    fn unpack(word: u64) -> Self {
-        Self { words: (word & u64::from(u32::MAX)) as usize, frames: (word >> 32) as usize }
     }
 }
 
@@ -139,12 +126,5 @@ mod tests {
             assert!(frames <= pairs.div_ceil(88) + sheaves.len());
             assert!(sheaves.len() <= 1 + pairs / 88 / LEAST_FRAMES, "{}", sheaves.len());
         }
-    }
-
-    #[test]
-    fn announcements_are_one_word() {
-        let told = Announced { words: 1 << 19, frames: 77 };
-        let heard = Announced::unpack(told.pack());
-        assert_eq!((heard.words, heard.frames), (1 << 19, 77));
     }
 }

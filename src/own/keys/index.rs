@@ -98,6 +98,11 @@ impl Index {
         Self { ranks, buckets: Buckets::NONE, zero: None, used: 0, most: 0, given: 0 }
     }
 
+    /// The ranks of which one is the owner.
+    pub(super) fn ranks(&self) -> usize {
+        self.ranks
+    }
+
     /// Records.
     pub(super) fn len(&self) -> usize {
         self.used + usize::from(self.zero.is_some())
@@ -125,9 +130,14 @@ impl Index {
         (buckets + buckets / 2) * size_of::<Bucket>()
     }
 
+    /// Whether it has room for so many records in all.
+    pub(super) fn has_room(&self, records: usize) -> bool {
+        records <= self.most
+    }
+
     /// Makes room for so many records in all.
     pub(super) fn reserve(&mut self, records: usize) {
-        if let Some(buckets) = buckets_for(records).filter(|_| records > self.most) {
+        if let Some(buckets) = buckets_for(records).filter(|_| !self.has_room(records)) {
             self.grow(buckets);
         }
     }
@@ -191,6 +201,11 @@ impl Index {
     /// All records.
     pub(super) fn records(&self) -> impl Iterator<Item = Record> {
         self.zero.into_iter().chain(self.buckets.iter().flat_map(Bucket::records))
+    }
+
+    /// The number behind all buckets.
+    pub(super) fn end(&self) -> usize {
+        self.buckets.len()
     }
 
     /// Appends records from a bucket on to `words`, of some words at most. Returns the bucket behind them.

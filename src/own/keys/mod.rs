@@ -12,10 +12,12 @@
 
 mod buckets;
 mod combined;
+mod forecast;
 mod hash;
 mod index;
 mod memory;
 mod parts;
+mod pile;
 mod shuffle;
 mod spread;
 mod store;
@@ -24,6 +26,8 @@ mod sums;
 mod table;
 mod values;
 mod word;
+mod words;
+mod zeroed;
 
 use std::ffi::{c_char, c_int, c_void};
 use std::slice;

@@ -13,7 +13,7 @@ use crate::mpi::pmpi::Handle;
 use crate::preload::own;
 
 /// Bytes from one rank to another in a round, at most.
-const ROUND: usize = 4 << 20;
+const ROUND: usize = 16 << 20;
 /// Bytes from a rank to all others in a round, about.
 const ROUND_OF_ALL: usize = 256 << 20;
 
@@ -57,6 +57,31 @@ fn told(code: c_int) -> Result<(), Stop> {
     if code == SUCCESS { Ok(()) } else { Err(Stop::Told(code)) }
 }
 
+/// The word of a rank to another about a round.
+#[derive(Clone, Copy)]
+pub(super) struct Announced {
+    /// Words that come now.
+    pub(super) words: usize,
+    /// Their frames, or words that come later, or the most of both that can be said.
+    pub(super) also: usize,
+}
+
+impl Announced {
+    fn pack(&self) -> u64 {
+        (self.also.min(u32::MAX as usize) as u64) << 32 | self.words as u64
+    }
+
+    fn unpack(word: u64) -> Self {
+        Self { words: (word & u64::from(u32::MAX)) as usize, also: (word >> 32) as usize }
+    }
+}
+
+/// The words of all ranks about a round, and their bits.
+pub(super) struct Heard {
+    pub(super) from: Vec<Announced>,
+    pub(super) bits: u64,
+}
+
 /// Counts, and the places of words one behind the other, as the MPI has them.
 fn layout(counts: &[usize]) -> (Vec<c_int>, Vec<c_int>) {
     let before = counts.iter().scan(0, |place, count| {
@@ -97,39 +122,42 @@ impl Ranks {
         Ok(all)
     }
 
-    /// Tells each rank a word, and hears one from each. `takes` some trouble if there is no room for what they announce.
+    /// Tells each rank of a round, and hears of it from each. `takes` some trouble if there is no room for so many words.
     /// Collective.
     pub(super) fn announce(
         &self,
-        lengths: &[u64],
+        told: &[Announced],
         bits: u64,
-        takes: impl FnOnce(&[u64]) -> u64,
-    ) -> Result<(Vec<u64>, u64), Stop> {
+        takes: impl FnOnce(usize) -> u64,
+    ) -> Result<Heard, Stop> {
         let (word, comm) = (self.mpi.abi.word, self.comm);
-        let mut coming: Vec<u64> = room(self.count);
-        let (from, to) = (address(lengths), coming.as_mut_ptr().cast());
+        let told: Vec<_> = told.iter().map(Announced::pack).collect();
+        let mut heard: Vec<u64> = room(self.count);
+        let (from, to) = (address(&told), heard.as_mut_ptr().cast());
         // SAFETY: a live communicator, and a word for each rank at either end.
-        told(unsafe { own::alltoall(from, 1, word, to, 1, word, comm) })?;
-        let bits = self.any(bits | takes(&coming))?;
-        if bits & bits::TROUBLE == 0 { Ok((coming, bits)) } else { Err(Stop::Trouble(bits)) }
+        self::told(unsafe { own::alltoall(from, 1, word, to, 1, word, comm) })?;
+        let from: Vec<_> = heard.into_iter().map(Announced::unpack).collect();
+        let bits = self.any(bits | takes(from.iter().map(|told| told.words).sum()))?;
+        if bits & bits::TROUBLE == 0 { Ok(Heard { from, bits }) } else { Err(Stop::Trouble(bits)) }
     }
 
-    /// Exchanges words: `outgoing` has `counts` for each rank. `takes` some trouble if there is no room for so many
-    /// words. The words that come replace all in `arrived`. Returns their counts by rank, and the bits of all. Collective.
+    /// Exchanges words: `outgoing` has `counts` for each rank, which gets the numbers in `later` in other rounds. `takes`
+    /// some trouble if there is no room for so many words. The words that come replace all in `arrived`. Collective.
     pub(super) fn round(
         &self,
         outgoing: &[u64],
         counts: &[usize],
+        later: &[usize],
         bits: u64,
         takes: impl FnOnce(usize) -> u64,
         arrived: &mut Vec<u64>,
-    ) -> Result<(Vec<usize>, u64), Stop> {
-        let lengths: Vec<u64> = counts.iter().map(|count| *count as u64).collect();
-        let takes = |coming: &[u64]| takes(coming.iter().sum::<u64>() as usize);
-        let (coming, bits) = self.announce(&lengths, bits, takes)?;
-        let coming: Vec<usize> = coming.into_iter().map(|length| length as usize).collect();
-        self.transfer(outgoing, counts, &coming, arrived)?;
-        Ok((coming, bits))
+    ) -> Result<Heard, Stop> {
+        let announced = counts.iter().zip(later);
+        let told: Vec<_> =
+            announced.map(|(words, also)| Announced { words: *words, also: *also }).collect();
+        let heard = self.announce(&told, bits, takes)?;
+        self.transfer(outgoing, counts, &heard.from, arrived)?;
+        Ok(heard)
     }
 
     /// Exchanges words: `outgoing` has `counts` for each rank, and each has `coming`, which replace all in `arrived`.
@@ -138,14 +166,15 @@ impl Ranks {
         &self,
         outgoing: &[u64],
         counts: &[usize],
-        coming: &[usize],
+        coming: &[Announced],
         arrived: &mut Vec<u64>,
     ) -> Result<(), Stop> {
         let (word, comm) = (self.mpi.abi.word, self.comm);
         // Never where an empty vector of Rust's is.
         arrived.reserve(1);
+        let coming: Vec<_> = coming.iter().map(|told| told.words).collect();
         arrived.resize(coming.iter().sum(), 0);
-        let ((send_counts, send_places), (counts, places)) = (layout(counts), layout(coming));
+        let ((send_counts, send_places), (counts, places)) = (layout(counts), layout(&coming));
         let nothing = 0u64;
         let from =
             if outgoing.is_empty() { (&raw const nothing).cast() } else { address(outgoing) };
@@ -176,15 +205,15 @@ impl Ranks {
             let later = if is_later { bits::LATER } else { 0 };
             let so_far: usize = incoming.iter().map(Vec::len).sum();
             let takes = |all| takes(so_far + all);
-            let (coming, bits) =
-                self.round(&parts.concat(), &counts, later, takes, &mut arrived)?;
+            let none = vec![0; self.count];
+            let heard = self.round(&parts.concat(), &counts, &none, later, takes, &mut arrived)?;
             let mut rest = arrived.as_slice();
-            for (all, count) in incoming.iter_mut().zip(coming) {
-                let (own, others) = rest.split_at(count);
+            for (all, told) in incoming.iter_mut().zip(heard.from) {
+                let (own, others) = rest.split_at(told.words);
                 all.extend_from_slice(own);
                 rest = others;
             }
-            if bits & bits::LATER == 0 {
+            if heard.bits & bits::LATER == 0 {
                 return Ok(incoming);
             }
         }
@@ -233,5 +262,18 @@ impl Ranks {
             }
         }
         Ok(gathered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn announcements_are_one_word() {
+        for (also, most) in [(77, 77), (1 << 40, u32::MAX as usize)] {
+            let heard = Announced::unpack(Announced { words: 1 << 19, also }.pack());
+            assert_eq!((heard.words, heard.also), (1 << 19, most));
+        }
     }
 }

@@ -2,13 +2,15 @@
 
 use std::ffi::c_int;
 
-use super::combined::Combined;
+use super::combined::{self, Combined};
+use super::forecast::Keys;
 use super::hash::owner;
 use super::shuffle::{Ranks, Stop, bits};
-use super::store::{SAMPLE, Store, foresee};
+use super::store::Store;
 use super::strings::{Numbers, Registry, Strings, decode, encode};
 use super::table::{Order, Table};
 use super::values::Values;
+use super::words::{SAMPLE, next_sample};
 use super::{Kind, memory};
 use crate::mpi::abi::Error;
 
@@ -18,6 +20,8 @@ const HASH_BITS: u64 = u64::MAX;
 const STRINGS_AT_ONCE: u64 = 1024;
 /// Bytes of a string that are looked at each time.
 const LONG_STRING: usize = 4096;
+/// The greatest part of pairs that may be left, for combining to pay before they leave.
+const PAYS: f64 = 0.5;
 
 /// Pairs of a communicator.
 pub(super) struct Spread {
@@ -105,8 +109,17 @@ impl Spread {
             return Err(self.ranks.mpi.abi.family.class(Error::Argument));
         }
         let strings = self.numbers.len();
-        let (added, expected, before) = (0, 0, 0);
-        Ok(Addition { spread: self, values, kind, apart: None, strings, added, expected, before })
+        Ok(Addition {
+            spread: self,
+            values,
+            kind,
+            apart: None,
+            strings,
+            added: 0,
+            expected: 0,
+            before: None,
+            may_pile: !combined::is_wanted(),
+        })
     }
 
     /// Brings all that was added to its owners. `before`: this rank has something to say first. Collective.
@@ -222,37 +235,43 @@ impl Spread {
         trouble |= failed(self.share.absorb(values, &mut self.outgoing, self.rank));
         loop {
             words.clear();
-            let (mut counts, mut later) = (vec![0; ranks], 0);
+            let (mut counts, mut later) = (vec![0; ranks], vec![0; ranks]);
             for &rank in &others {
                 let (before, from) = (words.len(), left[rank].end);
                 left[rank] = from..self.outgoing.copy(rank, from, most, &mut words);
                 counts[rank] = words.len() - before;
-                if self.outgoing.words_of(rank) > counts[rank] {
-                    later = bits::LATER;
-                }
+                later[rank] = self.outgoing.words_of(rank) - counts[rank];
             }
+            let is_later = later.iter().any(|words| *words > 0);
+            let own_pile = self.outgoing.words_of(self.rank) / stride;
             let Self { ranks, share, outgoing, registry, numbers, limit, keys, .. } = self;
             let all_else = outgoing.bytes() + registry.bytes() + numbers.bytes() + 8 * keys.len();
             let mut room = |words: usize| {
                 let is_too_much = |share: &Store| {
-                    share.bytes_with(words / stride).saturating_add(all_else) > *limit
+                    share.bytes_with(own_pile + words / stride).saturating_add(all_else) > *limit
                 };
                 if is_too_much(share) && share.settle(values).is_err() {
                     return bits::FAILED;
                 }
                 if is_too_much(share) { bits::MEMORY } else { 0 }
             };
-            let (told, arrived) = (later | trouble, &mut arrived);
-            let told = match combined {
-                Some(way) => way.round(ranks, &words, &counts, told, &mut room, arrived)?,
-                None => ranks.round(&words, &counts, told, &mut room, arrived)?.1,
+            let told = trouble | if is_later { bits::LATER } else { 0 };
+            let arrived = &mut arrived;
+            let (told, later) = match combined {
+                Some(way) => (way.round(ranks, &words, &counts, told, &mut room, arrived)?, 0),
+                None => {
+                    let heard = ranks.round(&words, &counts, &later, told, &mut room, arrived)?;
+                    (heard.bits, heard.from.iter().map(|told| told.also).sum::<usize>() / stride)
+                }
             };
+            let coming = arrived.len() / stride + later;
+            share.absorb_pile(outgoing, self.rank, own_pile + coming);
             for &rank in &others {
                 self.outgoing.clear(rank, left[rank].clone());
             }
             self.sent += (words.len() / stride) as u64;
             // An error does not keep the store from having the records.
-            trouble |= failed(self.share.push(values, arrived));
+            trouble |= failed(self.share.push_some(values, arrived, coming));
             if told & bits::LATER == 0 {
                 return Ok(());
             }
@@ -329,8 +348,10 @@ pub(super) struct Addition<'a> {
     /// Pairs so far, and those to come in all.
     added: usize,
     expected: usize,
-    /// Keys before.
-    before: usize,
+    /// Keys before, if values are words.
+    before: Option<usize>,
+    /// Whether pairs may lie as they came. Kernels want them in the order of hashes.
+    may_pile: bool,
 }
 
 impl Addition<'_> {
@@ -354,7 +375,16 @@ impl Addition<'_> {
     pub(super) fn expect(&mut self, count: usize) -> Result<(), c_int> {
         let (kind, owners) = (self.kind, self.owners());
         self.expected = count;
-        self.before = if count < SAMPLE { 0 } else { self.spread.of(kind).count() };
+        if count > SAMPLE {
+            let store = self.spread.of(kind);
+            let more = store.bytes_to_close_pile() - store.bytes();
+            // The sample tells how many keys are new among all.
+            if self.spread.has_room(more) {
+                self.spread.of(kind).close_pile();
+            }
+        }
+        let is_word = matches!(self.values, Values::Word(_));
+        self.before = is_word.then(|| self.spread.of(kind).count());
         let has_room = |spread: &mut Spread| {
             let store = spread.of(kind);
             let more = store.bytes_with(count) - store.bytes();
@@ -378,9 +408,17 @@ impl Addition<'_> {
         store.add(values, keys, packed)?;
         let sampled = self.added;
         self.added += keys.len();
-        if !is_apart && sampled < SAMPLE && self.added >= SAMPLE {
-            let found = store.count() - self.before;
-            store.reserve(self.before + foresee(found, self.added, self.expected));
+        let next = next_sample(sampled, self.added, self.expected);
+        if let (Some(next), Some(before), false) = (next, self.before, is_apart) {
+            let new = store.count() - before;
+            let keys = Keys::from_sample(before, new, self.added);
+            let left = keys.after(next) - before;
+            let pays = left as f64 <= PAYS * next as f64;
+            if pays || self.added < SAMPLE || !self.may_pile {
+                store.reserve(before + left);
+            } else {
+                store.open_pile(self.expected - self.added, keys);
+            }
         }
         if is_apart { self.check() } else { Ok(()) }
     }

@@ -3,39 +3,26 @@
 use std::ffi::c_int;
 use std::ops::Range;
 
-use super::index::{self, Index, Record};
+use super::forecast::Keys;
 use super::parts::Parts;
 use super::values::Values;
-use super::word::Word;
-use crate::leaf::arithmetic::Operator;
-
-/// Records by which to foresee the number of keys.
-pub(super) const SAMPLE: usize = 1 << 17;
+use super::words::Words;
 
 /// Pairs of some owners.
-pub(super) struct Store {
-    /// The first owner.
-    first: usize,
-    kind: Kind,
-}
-
-/// How records are combined.
-enum Kind {
-    /// As they come, if they have a word for a value: an index for each owner.
-    Words(Word, Vec<Index>),
-    /// Now and then.
+pub(super) enum Store {
+    /// Of two words.
+    Words(Box<Words>),
+    /// All others, which are combined now and then.
     Others(Box<Parts>),
 }
 
 impl Store {
     /// An empty one, of some owners among so many ranks.
     pub(super) fn new(values: &Values, ranks: usize, owners: Range<usize>) -> Self {
-        let first = owners.start;
-        let kind = match values {
-            Values::Word(word) => Kind::Words(*word, owners.map(|_| Index::new(ranks)).collect()),
-            _ => Kind::Others(Box::new(Parts::new(values, ranks, owners))),
-        };
-        Self { first, kind }
+        match values {
+            Values::Word(word) => Self::Words(Box::new(Words::new(*word, ranks, owners))),
+            _ => Self::Others(Box::new(Parts::new(values, ranks, owners))),
+        }
     }
 
     /// Takes pairs, whose values are packed.
@@ -48,22 +35,12 @@ impl Store {
         keys: &[u64],
         packed: &[u8],
     ) -> Result<(), c_int> {
-        match &mut self.kind {
-            Kind::Words(word, indices) => {
-                let widened: Vec<[u8; 8]>;
-                let words = if word.is_plain() {
-                    packed.as_chunks().0
-                } else {
-                    let mut words = Vec::with_capacity(keys.len());
-                    word.widen(packed, |_, value| words.push(value.to_ne_bytes()));
-                    widened = words;
-                    &widened
-                };
-                let record = |at: usize| [keys[at], u64::from_ne_bytes(words[at])];
-                put(*word, indices, self.first, keys.len(), record);
+        match self {
+            Self::Words(all) => {
+                all.add(keys, packed);
                 Ok(())
             }
-            Kind::Others(parts) => {
+            Self::Others(parts) => {
                 values.records(keys, packed, |record| parts.push(values, record))
             }
         }
@@ -74,23 +51,25 @@ impl Store {
     /// # Errors
     /// What MPI returned. The store has all records then, too.
     pub(super) fn push(&mut self, values: &Values, records: &[u64]) -> Result<(), c_int> {
-        match &mut self.kind {
-            Kind::Words(..) => {
-                let records = records.as_chunks().0;
-                let (sample, others) = records.split_at(SAMPLE.min(records.len()));
-                let before = self.count();
-                self.put(sample);
-                if !others.is_empty() {
-                    let new = self.count() - before;
-                    // As many of the others are new, but no more than there are keys: those before are some of them.
-                    let more = records.len() * new / sample.len();
-                    let all = before.saturating_mul(sample.len()).checked_div(sample.len() - new);
-                    self.reserve(all.unwrap_or(usize::MAX).min(before + more));
-                    self.put(others);
-                }
+        self.push_some(values, records, records.len() / values.stride())
+    }
+
+    /// Takes records, some of as many as come.
+    ///
+    /// # Errors
+    /// What MPI returned. The store has all records then, too.
+    pub(super) fn push_some(
+        &mut self,
+        values: &Values,
+        records: &[u64],
+        coming: usize,
+    ) -> Result<(), c_int> {
+        match self {
+            Self::Words(words) => {
+                words.push(records.as_chunks().0, coming);
                 Ok(())
             }
-            Kind::Others(parts) => {
+            Self::Others(parts) => {
                 let push =
                     |so_far: Result<(), c_int>, record| so_far.and(parts.push(values, record));
                 records.chunks_exact(values.stride()).fold(Ok(()), push)
@@ -98,73 +77,82 @@ impl Store {
         }
     }
 
-    /// Takes records of two words.
-    fn put(&mut self, records: &[Record]) {
-        if let Kind::Words(word, indices) = &mut self.kind {
-            put(*word, indices, self.first, records.len(), |at| records[at]);
-        }
-    }
-
-    /// Combines all records of equal keys.
+    /// Combines all records of equal keys, except those in a pile.
     ///
     /// # Errors
     /// What MPI returned.
     pub(super) fn settle(&mut self, values: &Values) -> Result<(), c_int> {
-        match &mut self.kind {
-            Kind::Words(..) => Ok(()),
-            Kind::Others(parts) => parts.settle(values),
+        match self {
+            Self::Words(_) => Ok(()),
+            Self::Others(parts) => parts.settle(values),
+        }
+    }
+
+    /// Has so many records that come next, few of which have keys in common, lie in a pile.
+    pub(super) fn open_pile(&mut self, records: usize, keys: Keys) {
+        if let Self::Words(all) = self {
+            all.open_pile(records, keys);
+        }
+    }
+
+    /// Combines the records of a pile.
+    pub(super) fn close_pile(&mut self) {
+        if let Self::Words(all) = self {
+            all.close_pile();
+        }
+    }
+
+    /// Bytes of memory while the records of a pile are combined, at most.
+    pub(super) fn bytes_to_close_pile(&self) -> usize {
+        match self {
+            Self::Words(all) => all.bytes_with(all.piled()),
+            Self::Others(_) => self.bytes(),
         }
     }
 
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> usize {
-        match &self.kind {
-            Kind::Words(_, indices) => indices.iter().map(Index::bytes).sum(),
-            Kind::Others(parts) => parts.bytes(),
+        match self {
+            Self::Words(all) => all.bytes(),
+            Self::Others(parts) => parts.bytes(),
         }
     }
 
     /// Bytes of memory while so many more records come, at most.
     pub(super) fn bytes_with(&self, records: usize) -> usize {
-        match &self.kind {
-            Kind::Words(_, indices) => {
-                // All might have one owner.
-                let most = indices.iter().map(|index| index.bytes_with(records) - index.bytes());
-                self.bytes().saturating_add(most.max().unwrap_or(0))
-            }
-            Kind::Others(parts) => parts.bytes_with(records),
+        match self {
+            Self::Words(all) => all.bytes_with(records),
+            Self::Others(parts) => parts.bytes_with(records),
         }
     }
 
     /// Makes room for so many keys in all, if that saves moves later.
     pub(super) fn reserve(&mut self, keys: usize) {
-        if let Kind::Words(_, indices) = &mut self.kind {
-            let each = keys / indices.len();
-            // Not all owners have equally many.
-            indices.iter_mut().for_each(|index| index.reserve(each + each / 32));
+        if let Self::Words(all) = self {
+            all.reserve(keys);
         }
     }
 
     /// Counts memory anew that the system has got back, if records may come again there.
     pub(super) fn count_memory(&mut self) {
-        if let Kind::Words(_, indices) = &mut self.kind {
-            indices.iter_mut().for_each(Index::count_memory);
+        if let Self::Words(all) = self {
+            all.count_memory();
         }
     }
 
     /// Words of all records.
     pub(super) fn words(&self) -> usize {
-        match &self.kind {
-            Kind::Words(_, indices) => indices.iter().map(|index| 2 * index.len()).sum(),
-            Kind::Others(parts) => parts.words(),
+        match self {
+            Self::Words(all) => 2 * all.all(),
+            Self::Others(parts) => parts.words(),
         }
     }
 
     /// Words of the records of an owner.
     pub(super) fn words_of(&self, owner: usize) -> usize {
-        match &self.kind {
-            Kind::Words(_, indices) => 2 * indices[owner - self.first].len(),
-            Kind::Others(parts) => parts.words_of(owner),
+        match self {
+            Self::Words(all) => 2 * all.len(owner),
+            Self::Others(parts) => parts.words_of(owner),
         }
     }
 
@@ -177,9 +165,9 @@ impl Store {
         most: usize,
         words: &mut Vec<u64>,
     ) -> usize {
-        match &self.kind {
-            Kind::Words(_, indices) => indices[owner - self.first].copy(from, most, words),
-            Kind::Others(parts) => {
+        match self {
+            Self::Words(all) => all.copy(owner, from, most, words),
+            Self::Others(parts) => {
                 let before = words.len();
                 parts.copy_last(owner, most, words);
                 from + words.len() - before
@@ -189,26 +177,26 @@ impl Store {
 
     /// Forgets the records of an owner that have been copied.
     pub(super) fn clear(&mut self, owner: usize, numbers: Range<usize>) {
-        match &mut self.kind {
-            Kind::Words(_, indices) => indices[owner - self.first].clear(numbers),
-            Kind::Others(parts) => parts.drop_last(owner, numbers.len()),
+        match self {
+            Self::Words(all) => all.clear(owner, numbers),
+            Self::Others(parts) => parts.drop_last(owner, numbers.len()),
         }
     }
 
     /// Takes all records of an owner, in some parts.
     pub(super) fn take(&mut self, owner: usize) -> Vec<Vec<u64>> {
-        match &mut self.kind {
-            Kind::Words(..) => {
+        match self {
+            Self::Words(all) => {
                 let mut words = Vec::new();
-                let end = self.copy(owner, 0, usize::MAX, &mut words);
-                self.clear(owner, 0..end);
+                let end = all.copy(owner, 0, usize::MAX, &mut words);
+                all.clear(owner, 0..end);
                 vec![words]
             }
-            Kind::Others(parts) => parts.take(owner).collect(),
+            Self::Others(parts) => parts.take(owner).collect(),
         }
     }
 
-    /// Takes the records of an owner from another store of the same ranks and values.
+    /// Takes the records of an owner from another store of the same ranks and values, except those in its pile.
     ///
     /// # Errors
     /// What MPI returned.
@@ -218,65 +206,36 @@ impl Store {
         other: &mut Self,
         owner: usize,
     ) -> Result<(), c_int> {
-        if let (Kind::Words(_, own), Kind::Words(_, others)) = (&mut self.kind, &mut other.kind) {
-            let (own, others) = (&mut own[owner - self.first], &mut others[owner - other.first]);
-            // The one with more records stays where it is.
-            if own.len() < others.len() {
-                std::mem::swap(own, others);
-            }
+        if let (Self::Words(own), Self::Words(others)) = (&mut *self, &mut *other) {
+            own.absorb(others, owner);
+            return Ok(());
         }
         let parts = other.take(owner);
         parts.iter().try_for_each(|records| self.push(values, records))
     }
 
-    /// Different keys, after they have been settled.
+    /// Takes the records of an owner from another store's pile: some of as many as come.
+    pub(super) fn absorb_pile(&mut self, other: &mut Self, owner: usize, coming: usize) {
+        if let (Self::Words(own), Self::Words(others)) = (self, other) {
+            own.absorb_pile(others, owner, coming);
+        }
+    }
+
+    /// Different keys, after they have been settled, without a pile.
     pub(super) fn count(&self) -> usize {
-        match &self.kind {
-            Kind::Words(_, indices) => indices.iter().map(Index::len).sum(),
-            Kind::Others(parts) => parts.keys().count(),
+        match self {
+            Self::Words(all) => all.keys(),
+            Self::Others(parts) => parts.keys().count(),
         }
     }
 
-    /// The records of each key, side by side, after they have been settled.
+    /// The records of each key, side by side, after they have been settled, without a pile.
     pub(super) fn each_key(&self, mut each: impl FnMut(&[u64])) {
-        match &self.kind {
-            Kind::Words(_, indices) => {
-                indices.iter().flat_map(Index::records).for_each(|record| each(&record));
-            }
-            Kind::Others(parts) => parts.keys().for_each(each),
+        match self {
+            Self::Words(all) => all.records().for_each(|record| each(&record)),
+            Self::Others(parts) => parts.keys().for_each(each),
         }
     }
-}
-
-/// Puts `count` records into the indices of their owners.
-fn put(
-    word: Word,
-    indices: &mut [Index],
-    first: usize,
-    count: usize,
-    record: impl Fn(usize) -> Record,
-) {
-    // The op that most programs have, without a choice for each record.
-    if word.folds_as().0 == Operator::Sum {
-        index::put(indices, first, count, record, u64::wrapping_add);
-    } else {
-        index::put(indices, first, count, record, |x, y| word.fold(x, y));
-    }
-}
-
-/// The number of different keys among `all` pairs, if the first `sample` have `found`, and all keys come as often.
-pub(super) fn foresee(found: usize, sample: usize, all: usize) -> usize {
-    if found >= sample {
-        return all;
-    }
-    let different = |keys: f64, pairs: usize| keys * -(-(pairs as f64) / keys).exp_m1();
-    // The number of keys there are lies between these.
-    let (mut least, mut most) = (found as f64, (sample * sample) as f64);
-    for _ in 0..100 {
-        let keys = (least * most).sqrt();
-        if different(keys, sample) < found as f64 { least = keys } else { most = keys }
-    }
-    (different(most, all) as usize).min(all)
 }
 
 #[cfg(test)]
@@ -352,14 +311,23 @@ mod tests {
                 let mut shares = BTreeMap::new();
                 let owners = [1, 3, 100][count % 3];
                 let mut store = Store::new(values, owners, 0..owners);
+                // Some of the words lie in a pile.
+                let piled = count * (kind % 2) / 2;
+                if piled > 0 {
+                    store.open_pile(piled, Keys::from_sample(0, count, count));
+                }
                 store.add(values, &keys, &bytes).expect("room");
                 store.settle(values).expect("settled");
-                assert_eq!(contents(&store, values), map, "kind {kind}, {count} pairs");
+                if kind != 3 {
+                    store.close_pile();
+                    assert_eq!(contents(&store, values), map, "kind {kind}, {count} pairs");
+                }
                 for of in 0..owners {
                     let mut share = Store::new(values, owners, of..of + 1);
                     // Half of them goes as a whole.
                     if of % 2 == 0 {
                         share.absorb(values, &mut store, of).expect("room");
+                        share.absorb_pile(&mut store, of, count);
                     }
                     let mut from = 0;
                     while store.words_of(of) > 0 {
@@ -424,21 +392,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn keys_are_foreseen() {
-        let mut random = Rng(3);
-        for keys in [1000, 100_000, 1_000_000, u64::MAX] {
-            let count = 1_000_000;
-            let records: Vec<_> = (0..count).map(|_| random.below(keys)).collect();
-            let different =
-                |some: &[u64]| some.iter().collect::<std::collections::HashSet<_>>().len();
-            let told = foresee(different(&records[..100_000]), 100_000, count);
-            let right = different(&records);
-            assert!(told.abs_diff(right) <= right / 10, "{told}, not {right}");
-        }
-        assert_eq!((foresee(7, 7, 70), foresee(1, 100, 1000)), (70, 1));
-    }
-
     /// Memory follows the number of keys, not of pairs, also while pairs come of which nobody knows whether they are new.
     #[test]
     fn a_store_is_as_large_as_its_distinct_keys() {
@@ -449,7 +402,7 @@ mod tests {
                 let keys: Vec<_> = (0..10_000).map(|_| random.below(1000)).collect();
                 let told = store.bytes_with(keys.len());
                 store.add(&values, &keys, &vec![1; keys.len() * values.size()]).expect("room");
-                assert!(store.bytes() <= told || matches!(store.kind, Kind::Others(_)));
+                assert!(store.bytes() <= told || matches!(store, Store::Others(_)));
             }
             assert!(store.bytes() < 48 << 20, "{}", store.bytes());
             store.settle(&values).expect("settled");
