@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::buckets::{Bucket, Buckets, SLOTS};
+use super::buckets::{Bucket, Buckets, Job, Narrow, SLOTS, Width, by_widest};
 use super::hash::place;
 
 /// A key and a word.
@@ -17,9 +17,9 @@ const LEAST: usize = 64;
 /// Slots may be in use up to a half, in a small index to three eighths: then few buckets are full, and the CPU foresees
 /// most branches.
 const FULL: [usize; 2] = [3, 4];
-/// Records whose buckets are fetched while others are taken, and buckets from which on that pays.
+/// Records whose buckets are fetched while others are taken, and buckets from which on that pays: a cache has fewer.
 const GROUP: usize = 16;
-const LARGE: usize = 1 << 12;
+const LARGE: usize = 1 << 14;
 
 /// Records of different keys, all of one owner.
 pub(super) struct Index {
@@ -44,33 +44,50 @@ pub(super) fn put(
     record: impl Fn(usize) -> Record,
     fold: impl Fn(u64, u64) -> u64 + Copy,
 ) {
-    let Some(Index { ranks, buckets, .. }) = indices.first() else { return };
-    let ranks = *ranks;
-    let find = |key: u64| {
-        let (owner, number) = place(key, ranks);
-        (owner - first, number)
-    };
-    if buckets.len() * indices.len() < LARGE {
-        for record in (0..count).map(record) {
-            let (index, place) = find(record[0]);
-            indices[index].put(place, record, fold);
+    by_widest(Puts { indices, first, count, record, fold });
+}
+
+/// Records to be put.
+struct Puts<'a, R, F> {
+    indices: &'a mut [Index],
+    first: usize,
+    count: usize,
+    record: R,
+    fold: F,
+}
+
+impl<R: Fn(usize) -> Record, F: Fn(u64, u64) -> u64 + Copy> Job for Puts<'_, R, F> {
+    #[inline(always)]
+    fn run<W: Width>(self) {
+        let Self { indices, first, count, record, fold } = self;
+        let Some(Index { ranks, buckets, .. }) = indices.first() else { return };
+        let ranks = *ranks;
+        let find = |key: u64| {
+            let (owner, number) = place(key, ranks);
+            (owner - first, number)
+        };
+        if buckets.len() * indices.len() < LARGE {
+            for record in (0..count).map(record) {
+                let (index, place) = find(record[0]);
+                indices[index].put::<W>(place, record, fold);
+            }
+            return;
         }
-        return;
-    }
-    let fetch = |indices: &[Index], group: usize| {
-        let mut places = [(0, 0); GROUP];
-        for (at, to) in (group..count).zip(&mut places) {
-            *to = find(record(at)[0]);
-            indices[to.0].prefetch(to.1);
-        }
-        places
-    };
-    let mut next = fetch(indices, 0);
-    for group in (0..count).step_by(GROUP) {
-        let places = next;
-        next = fetch(indices, group + GROUP);
-        for (at, (index, place)) in (group..count).zip(places) {
-            indices[index].put(place, record(at), fold);
+        let fetch = |indices: &[Index], group: usize| {
+            let mut places = [(0, 0); GROUP];
+            for (at, to) in (group..count).zip(&mut places) {
+                *to = find(record(at)[0]);
+                indices[to.0].prefetch(to.1);
+            }
+            places
+        };
+        let mut next = fetch(indices, 0);
+        for group in (0..count).step_by(GROUP) {
+            let places = next;
+            next = fetch(indices, group + GROUP);
+            for (at, (index, place)) in (group..count).zip(places) {
+                indices[index].put::<W>(place, record(at), fold);
+            }
         }
     }
 }
@@ -154,7 +171,7 @@ impl Index {
     }
 
     #[inline(always)]
-    fn put(&mut self, place: u64, record: Record, fold: impl Fn(u64, u64) -> u64) {
+    fn put<W: Width>(&mut self, place: u64, record: Record, fold: impl Fn(u64, u64) -> u64) {
         let [key, word] = record;
         if key == 0 {
             self.zero = Some([0, self.zero.map_or(word, |zero| fold(zero[1], word))]);
@@ -163,11 +180,11 @@ impl Index {
         let mut at = self.bucket(place);
         loop {
             if let Some(bucket) = self.buckets.get_mut(at) {
-                if let Some(slot) = bucket.find(key) {
+                if let Some(slot) = bucket.find::<W>(key) {
                     bucket.words[slot] = fold(bucket.words[slot], word);
                     return;
                 }
-                match bucket.find(0) {
+                match bucket.find::<W>(0) {
                     None => at += 1,
                     Some(slot) if self.used < self.most => {
                         (bucket.keys[slot], bucket.words[slot]) = (key, word);
@@ -194,7 +211,7 @@ impl Index {
         let old = std::mem::replace(&mut self.buckets, Buckets::new(buckets));
         (self.most, self.used, self.given) = (most(buckets), 0, 0);
         for record in old.iter().flat_map(Bucket::records) {
-            self.put(place(record[0], self.ranks).1, record, |old, _| old);
+            self.put::<Narrow>(place(record[0], self.ranks).1, record, |old, _| old);
         }
     }
 
