@@ -32,7 +32,9 @@ enum { ROOM = 4096 };
 
 static int values[ROOM], others[ROOM], ones[ROOM], places[ROOM], negative[ROOM];
 static int beyond; /* a root beyond the last */
-static MPI_Comm world;
+static MPI_Comm world, ring;
+static MPI_Aint bytes[ROOM];
+static MPI_Datatype types[ROOM], no_types[ROOM];
 static MPI_Datatype pair, duplicate, uncommitted;
 static MPI_Request request;
 static MPI_Op own;
@@ -45,6 +47,9 @@ static void bring(void)
 		ones[i] = 1;
 		places[i] = i;
 		negative[i] = i ? 1 : -1;
+		bytes[i] = i * (MPI_Aint)sizeof(int);
+		types[i] = MPI_INT;
+		no_types[i] = MPI_DATATYPE_NULL;
 	}
 }
 
@@ -316,7 +321,33 @@ static int this_mpi(void)
 			world))                                                                    \
 	X(0, alltoallv_comm, "Alltoallv on MPI_COMM_NULL",                                         \
 	  MPI_Alltoallv(values, ones, places, MPI_INT, others, ones, places, MPI_INT,              \
-			MPI_COMM_NULL))
+			MPI_COMM_NULL))                                                            \
+	X(0, alltoallv_null, "Alltoallv to MPI_DATATYPE_NULL",                                     \
+	  MPI_Alltoallv(values, ones, places, MPI_INT, others, ones, places, MPI_DATATYPE_NULL,    \
+			world))                                                                    \
+	X(0, alltoallw_count, "Alltoallw of -1 elements",                                          \
+	  MPI_Alltoallw(values, negative, places, types, others, negative, places, types, world))  \
+	X(0, alltoallw_null, "Alltoallw of MPI_DATATYPE_NULL",                                     \
+	  MPI_Alltoallw(values, ones, places, no_types, others, ones, places, types, world))       \
+	X(0, alltoallw_comm, "Alltoallw on MPI_COMM_NULL",                                         \
+	  MPI_Alltoallw(values, ones, places, types, others, ones, places, types, MPI_COMM_NULL))  \
+	X(0, neighbor_allgather_count, "Neighbor_allgather of -1 elements",                        \
+	  MPI_Neighbor_allgather(values, -1, MPI_INT, others, -1, MPI_INT, ring))                  \
+	X(0, neighbor_allgather_null, "Neighbor_allgather of MPI_DATATYPE_NULL",                   \
+	  MPI_Neighbor_allgather(values, 1, MPI_DATATYPE_NULL, others, 1, MPI_INT, ring))          \
+	X(0, neighbor_allgather_comm, "Neighbor_allgather without neighbours",                     \
+	  MPI_Neighbor_allgather(values, 1, MPI_INT, others, 1, MPI_INT, world))                   \
+	X(0, neighbor_allgatherv_count, "Neighbor_allgatherv of -1 elements",                      \
+	  MPI_Neighbor_allgatherv(values, -1, MPI_INT, others, negative, places, MPI_INT, ring))   \
+	X(0, neighbor_alltoall_count, "Neighbor_alltoall of -1 elements",                          \
+	  MPI_Neighbor_alltoall(values, -1, MPI_INT, others, -1, MPI_INT, ring))                   \
+	X(0, neighbor_alltoall_comm, "Neighbor_alltoall on MPI_COMM_NULL",                         \
+	  MPI_Neighbor_alltoall(values, 1, MPI_INT, others, 1, MPI_INT, MPI_COMM_NULL))            \
+	X(0, neighbor_alltoallv_count, "Neighbor_alltoallv of -1 elements",                        \
+	  MPI_Neighbor_alltoallv(values, negative, places, MPI_INT, others, negative, places,      \
+				 MPI_INT, ring))                                                   \
+	X(0, neighbor_alltoallw_null, "Neighbor_alltoallw of MPI_DATATYPE_NULL",                   \
+	  MPI_Neighbor_alltoallw(values, ones, bytes, no_types, others, ones, bytes, types, ring))
 
 #define NONBLOCKING_ROWS(X)                                                                        \
 	X(0, ibarrier_comm, "Ibarrier on MPI_COMM_NULL", MPI_Ibarrier(MPI_COMM_NULL, &request))    \
@@ -497,6 +528,8 @@ int main(int argc, char **argv)
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	/* Errors without a communicator go to the handler of MPI_COMM_SELF or _WORLD. */
 	MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+	MPI_Cart_create(world, 1, &world_size, (int[]){1}, 0, &ring);
+	MPI_Comm_set_errhandler(ring, MPI_ERRORS_RETURN);
 	make_types();
 	for (long i = 0; i < (long)(sizeof(rows) / sizeof(*rows)); i++) {
 		if ((only >= 0 && only != i) || (rows[i].deadly & this_mpi() && !all))
@@ -513,6 +546,7 @@ int main(int argc, char **argv)
 	made_up(1);
 	made_up(4);
 	free_types();
+	MPI_Comm_free(&ring);
 	/* And after all that, it still works. */
 	MPI_Allreduce(&world_rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
 	if (sum != world_size * (world_size - 1) / 2)

@@ -29,9 +29,10 @@ enum { OPEN_MPIS = 1, MPICHS = 2 };
 
 /* Room for one element more than all ranks have. */
 static int values[ROOM + 1], others[ROOM + 1], counts[MOST_RANKS], places[MOST_RANKS];
-static int negative[MOST_RANKS];
+static int negative[MOST_RANKS], bytes[MOST_RANKS]; /* places of Alltoallw */
+static MPI_Datatype types[MOST_RANKS], no_types[MOST_RANKS];
 static int beyond; /* a root beyond the last */
-static MPI_Comm world;
+static MPI_Comm world, ring;
 
 static void bring(void)
 {
@@ -124,6 +125,55 @@ static int right_alltoall(void)
 	return others[COUNT] == 1 + world_rank * COUNT;
 }
 
+static int right_gatherv(void)
+{
+	MPI_Gatherv(values, COUNT, MPI_INT, others, counts, places, MPI_INT, 0, world);
+	return world_rank || others[COUNT + 1] == 2;
+}
+
+static int right_scatterv(void)
+{
+	MPI_Scatterv(values, counts, places, MPI_INT, others, COUNT, MPI_INT, 0, world);
+	return others[1] == world_rank * COUNT + 1;
+}
+
+static int right_alltoallv(void)
+{
+	MPI_Alltoallv(values, counts, places, MPI_INT, others, counts, places, MPI_INT, world);
+	return others[COUNT] == 1 + world_rank * COUNT;
+}
+
+static int right_alltoallw(void)
+{
+	MPI_Alltoallw(values, counts, bytes, types, others, counts, bytes, types, world);
+	return others[COUNT] == 1 + world_rank * COUNT;
+}
+
+/* The first block is of the rank before, or of the only other one. */
+static int is_of_before(void)
+{
+	return others[0] - (world_rank + world_size - 1) % world_size;
+}
+
+static int right_neighbor_allgather(void)
+{
+	MPI_Neighbor_allgather(values, COUNT, MPI_INT, others, COUNT, MPI_INT, ring);
+	return is_of_before() == 0;
+}
+
+static int right_neighbor_alltoall(void)
+{
+	MPI_Neighbor_alltoall(values, COUNT, MPI_INT, others, COUNT, MPI_INT, ring);
+	return world_size == 2 || is_of_before() == COUNT;
+}
+
+static int right_neighbor_alltoallv(void)
+{
+	MPI_Neighbor_alltoallv(values, counts, places, MPI_INT, others, counts, places, MPI_INT,
+			       ring);
+	return world_size == 2 || is_of_before() == COUNT;
+}
+
 #if HAVE_PERSISTENT
 static int right_persistent(void)
 {
@@ -189,7 +239,48 @@ static int right_persistent(void)
 	  MPI_Alltoall(values, -1, MPI_INT, others, COUNT, MPI_INT, world), right_alltoall)        \
 	X(0, alltoall_type, "Alltoall of MPI_DATATYPE_NULL",                                       \
 	  MPI_Alltoall(values, COUNT, MPI_DATATYPE_NULL, others, COUNT, MPI_INT, world),           \
-	  right_alltoall)
+	  right_alltoall)                                                                          \
+	X(0, gatherv_root, "Gatherv to a root beyond the last",                                    \
+	  MPI_Gatherv(values, COUNT, MPI_INT, others, counts, places, MPI_INT, beyond, world),     \
+	  right_gatherv)                                                                           \
+	X(0, gatherv_count, "Gatherv of -1 elements",                                              \
+	  MPI_Gatherv(values, -1, MPI_INT, others, negative, places, MPI_INT, 0, world),           \
+	  right_gatherv)                                                                           \
+	X(0, scatterv_root, "Scatterv from a root beyond the last",                                \
+	  MPI_Scatterv(values, counts, places, MPI_INT, others, COUNT, MPI_INT, beyond, world),    \
+	  right_scatterv)                                                                          \
+	X(0, scatterv_type, "Scatterv to MPI_DATATYPE_NULL",                                       \
+	  MPI_Scatterv(values, counts, places, MPI_INT, others, COUNT, MPI_DATATYPE_NULL, 0,       \
+		       world),                                                                     \
+	  right_scatterv)                                                                          \
+	X(0, alltoallv_count, "Alltoallv of -1 elements",                                          \
+	  MPI_Alltoallv(values, negative, places, MPI_INT, others, counts, places, MPI_INT,        \
+			world),                                                                    \
+	  right_alltoallv)                                                                         \
+	X(0, alltoallv_type, "Alltoallv to MPI_DATATYPE_NULL",                                     \
+	  MPI_Alltoallv(values, counts, places, MPI_INT, others, counts, places,                   \
+			MPI_DATATYPE_NULL, world),                                                 \
+	  right_alltoallv)                                                                         \
+	X(0, alltoallw_count, "Alltoallw of -1 elements",                                          \
+	  MPI_Alltoallw(values, negative, bytes, types, others, counts, bytes, types, world),      \
+	  right_alltoallw)                                                                         \
+	X(0, alltoallw_type, "Alltoallw of MPI_DATATYPE_NULL",                                     \
+	  MPI_Alltoallw(values, counts, bytes, no_types, others, counts, bytes, types, world),     \
+	  right_alltoallw)                                                                         \
+	X(0, neighbor_allgather_count, "Neighbor_allgather of -1 elements",                        \
+	  MPI_Neighbor_allgather(values, -1, MPI_INT, others, COUNT, MPI_INT, ring),               \
+	  right_neighbor_allgather)                                                                \
+	X(0, neighbor_alltoall_type, "Neighbor_alltoall of MPI_DATATYPE_NULL",                     \
+	  MPI_Neighbor_alltoall(values, COUNT, MPI_DATATYPE_NULL, others, COUNT, MPI_INT, ring),   \
+	  right_neighbor_alltoall)                                                                 \
+	X(0, neighbor_alltoallv_count, "Neighbor_alltoallv of -1 elements",                        \
+	  MPI_Neighbor_alltoallv(values, negative, places, MPI_INT, others, counts, places,        \
+				 MPI_INT, ring),                                                   \
+	  right_neighbor_alltoallv)                                                                \
+	X(0, neighbor_alltoallv_comm, "Neighbor_alltoallv without neighbours",                     \
+	  MPI_Neighbor_alltoallv(values, counts, places, MPI_INT, others, counts, places, MPI_INT, \
+				 world),                                                           \
+	  right_neighbor_alltoallv)
 
 #if HAVE_PERSISTENT
 #define PERSISTENT_ROWS(X)                                                                         \
@@ -292,6 +383,9 @@ int main(int argc, char **argv)
 		counts[rank] = COUNT;
 		places[rank] = rank * COUNT;
 		negative[rank] = -1;
+		bytes[rank] = rank * COUNT * (int)sizeof(int);
+		types[rank] = MPI_INT;
+		no_types[rank] = MPI_DATATYPE_NULL;
 	}
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	/* Errors without a communicator go to the handler of MPI_COMM_SELF or _WORLD. */
@@ -302,8 +396,11 @@ int main(int argc, char **argv)
 		/* A new one each time: a wrong call is none of those after which it is looked at.
 		 */
 		MPI_Comm_dup(MPI_COMM_WORLD, &world);
+		MPI_Cart_create(world, 1, &world_size, (int[]){1}, 0, &ring);
+		MPI_Comm_set_errhandler(ring, MPI_ERRORS_RETURN);
 		for (long round = 0; round < rounds; round++)
 			make(row, round);
+		MPI_Comm_free(&ring);
 		MPI_Comm_free(&world);
 	}
 	if (folded) {
