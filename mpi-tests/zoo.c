@@ -75,14 +75,14 @@ static void large_send_across(int kind)
 		if (world_rank == 0)
 			MPI_Isend(outgoing, MESSAGE, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &request);
 		if (world_rank != 1 || early)
-			pending_start(&p, kind, kind == IBCAST, 100, MPI_COMM_WORLD);
+			pending_start(&p, kind, pending_is_from_root(kind), 100, MPI_COMM_WORLD);
 		if (world_rank == 1) {
 			MPI_Recv(incoming, MESSAGE, MPI_BYTE, 0, TAG, MPI_COMM_WORLD,
 				 MPI_STATUS_IGNORE);
 			check_message(0);
 		}
 		if (world_rank == 1 && !early)
-			pending_start(&p, kind, kind == IBCAST, 100, MPI_COMM_WORLD);
+			pending_start(&p, kind, pending_is_from_root(kind), 100, MPI_COMM_WORLD);
 		pending_finish(&p);
 		MPI_Wait(&request, MPI_STATUS_IGNORE);
 	}
@@ -206,7 +206,7 @@ static void root_goes_away(int waits)
 /* Contributors and roots a thousand operations ahead of the others; waiting for each one. */
 static void run_ahead(int kind)
 {
-	int late = kind == IREDUCE ? 0 : world_size - 1;
+	int late = kind == IREDUCE || kind == IGATHERV ? 0 : world_size - 1;
 	struct pending p;
 
 	if (world_rank == late)

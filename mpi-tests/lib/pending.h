@@ -13,6 +13,10 @@ enum pending_kind {
 	IALLGATHER,
 	IALLTOALL,
 	ISCAN,
+	IGATHERV,
+	ISCATTERV,
+	IALLTOALLV,
+	IALLTOALLW,
 	PENDING_KINDS,
 };
 
@@ -21,10 +25,15 @@ struct pending {
 	int root, rank, size;
 	long mine, answer;
 	long *many; /* what is received, what is sent */
+	int *shape; /* counts of one, places in elements and in bytes, for each rank */
+	MPI_Datatype *types;
 	MPI_Request request;
 };
 
 extern const char *const pending_names[PENDING_KINDS];
+
+/* Whether only the root has something to send: then it need not wait for the others. */
+int pending_is_from_root(int kind);
 
 /* `salt`, the same on all ranks, makes each operation's answer another. */
 void pending_start(struct pending *pending, int kind, int root, long salt, MPI_Comm comm);
