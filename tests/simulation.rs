@@ -13,6 +13,8 @@ mod deliveries;
 mod exchange;
 #[path = "simulation/explore.rs"]
 mod explore;
+#[path = "simulation/explore_pairs.rs"]
+mod explore_pairs;
 #[path = "simulation/native.rs"]
 mod native;
 #[path = "simulation/network.rs"]

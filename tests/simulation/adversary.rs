@@ -1,6 +1,8 @@
 //! The source of faults of frames and hosts: chance, by a seed, or a list of deviations from the usual.
 
 use std::cell::RefCell;
+use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
 use crate::random::Rng;
@@ -133,7 +135,7 @@ impl Choices {
 
 /// Microseconds by which a frame is late: overtaken by the next ones; by some collectives; or so much that it has
 /// been asked for again.
-const LATE: [u64; 3] = [3, 30, 20_000];
+pub const LATE: [u64; 3] = [3, 30, 20_000];
 
 impl Adversary for Rc<RefCell<Choices>> {
     fn befall(&mut self, hosts: usize, _: usize) -> Fate {
@@ -158,5 +160,52 @@ impl Adversary for Rc<RefCell<Choices>> {
 
     fn is_busy(&mut self) -> bool {
         self.borrow_mut().choose(1) == 1
+    }
+}
+
+/// The cost of an exploration.
+#[derive(Default, Debug)]
+pub struct Took {
+    pub runs: u64,
+    pub steps: u64,
+}
+
+/// A run with some deviations; returns the number of alternatives of each of its choices, and its steps.
+type Run<'a> = &'a dyn Fn(&[Deviation]) -> (Vec<usize>, u64);
+
+/// All runs with up to so many deviations, which the first `among` choices may have.
+pub fn explore(setting: &dyn Debug, deviations: usize, among: usize, run: Run) -> Took {
+    let mut took = Took::default();
+    explore_from(setting, &mut Vec::new(), deviations, among, run, &mut took);
+    println!("{setting:?}: {took:?}");
+    took
+}
+
+/// All runs with these deviations and up to `left` later ones.
+fn explore_from(
+    setting: &dyn Debug,
+    deviations: &mut Vec<Deviation>,
+    left: usize,
+    among: usize,
+    run: Run,
+    took: &mut Took,
+) {
+    let ran = catch_unwind(AssertUnwindSafe(|| run(deviations)));
+    let (alternatives, steps) = ran.unwrap_or_else(|panic| {
+        eprintln!("in {setting:?} with the deviations {deviations:?}");
+        resume_unwind(panic)
+    });
+    took.runs += 1;
+    took.steps += steps;
+    if left == 0 {
+        return;
+    }
+    let from = deviations.last().map_or(0, |(at, _)| at + 1);
+    for (at, alternatives) in alternatives.into_iter().enumerate().take(among).skip(from) {
+        for which in 1..=alternatives {
+            deviations.push((at, which));
+            explore_from(setting, deviations, left - 1, among, run, took);
+            deviations.pop();
+        }
     }
 }

@@ -14,7 +14,7 @@ use foldback::wire::{Delivery, Identity, Means, Seal, Secret, Sheaf, Stream, Tra
 
 use crate::random::Rng;
 
-type Packet = (u8, b::fb_frame, Vec<u8>);
+pub type Packet = (u8, b::fb_frame, Vec<u8>);
 
 /// The faults of a network: frames of a thousand.
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ const ROUGH: Faults = Faults { lost: 100, doubled: 100, spoilt: 20, reordered: 3
 
 /// Frames that a member has sent, in their order.
 #[derive(Default)]
-struct Out(Vec<Packet>);
+pub struct Out(pub Vec<Packet>);
 
 impl Transport for Out {
     fn send(&mut self, member: u8, frame: &b::fb_frame, payload: &[u8]) {
@@ -39,18 +39,18 @@ impl Transport for Out {
     }
 }
 
-struct Member {
-    identity: Identity,
+pub struct Member {
+    pub identity: Identity,
     group: native::Group,
-    memory: MappedTable,
-    table: Table<MappedTable>,
-    stream: Stream,
-    out: Out,
-    counters: b::fb_counters,
+    pub memory: MappedTable,
+    pub table: Table<MappedTable>,
+    pub stream: Stream,
+    pub out: Out,
+    pub counters: b::fb_counters,
 }
 
 impl Member {
-    fn new(members: u8, me: u8) -> Self {
+    pub fn new(members: u8, me: u8) -> Self {
         let seal = Seal::new(Some(Secret::new([7, 7])));
         let identity =
             Identity { token: 7, seal, members, me, chunk_bytes: 1408, multicast: false };
@@ -68,7 +68,7 @@ impl Member {
     }
 
     /// A frame has come. The programs admit it, or not.
-    fn take_in(&mut self, (_, frame, payload): &Packet) -> Option<Packet> {
+    pub fn take_in(&mut self, (_, frame, payload): &Packet) -> Option<Packet> {
         let bytes = size_of::<b::fb_frame>() + payload.len();
         if !self.group.admits(frame, bytes) {
             return None;

@@ -8,14 +8,13 @@
 //! Checked: every collective ends, on every member, with the right value.
 
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use foldback::wire::Algorithm::{self, Direct, Ring, Shards, Star};
 use foldback::wire::{Kind, Parties, Transfer};
 
-use crate::adversary::{Choices, Deviation};
+use crate::adversary::{self, Choices, Deviation, Took};
 use crate::network::{Network, Shape};
 use crate::{
     CELLS, CHUNK, Collective, Data, LONG_SUM, Member, Order, Pattern, collectives, parcel_bytes,
@@ -32,13 +31,6 @@ struct Setting {
     /// The number of deviations of a run, and of first choices that may have them.
     deviations: usize,
     among: usize,
-}
-
-/// The cost of an exploration.
-#[derive(Default, Debug)]
-struct Took {
-    runs: u64,
-    steps: u64,
 }
 
 /// Six collectives of one chunk, of every pattern; by shards, which is for long messages, of some chunks.
@@ -126,39 +118,9 @@ fn run(setting: &Setting, plan: &[Collective], deviations: &[Deviation]) -> (Vec
     (choices.alternatives, steps)
 }
 
-/// All runs with these deviations and up to `left` later ones.
-fn explore_from(
-    setting: &Setting,
-    plan: &[Collective],
-    deviations: &mut Vec<Deviation>,
-    left: usize,
-    took: &mut Took,
-) {
-    let ran = catch_unwind(AssertUnwindSafe(|| run(setting, plan, deviations)));
-    let (alternatives, steps) = ran.unwrap_or_else(|panic| {
-        eprintln!("in {setting:?} with the deviations {deviations:?}");
-        resume_unwind(panic)
-    });
-    took.runs += 1;
-    took.steps += steps;
-    if left == 0 {
-        return;
-    }
-    let from = deviations.last().map_or(0, |(at, _)| at + 1);
-    for (at, alternatives) in alternatives.into_iter().enumerate().take(setting.among).skip(from) {
-        for which in 1..=alternatives {
-            deviations.push((at, which));
-            explore_from(setting, plan, deviations, left - 1, took);
-            deviations.pop();
-        }
-    }
-}
-
 fn explore(setting: &Setting, plan: &[Collective]) -> Took {
-    let mut took = Took::default();
-    explore_from(setting, plan, &mut Vec::new(), setting.deviations, &mut took);
-    println!("{setting:?}: {took:?}");
-    took
+    let Setting { deviations, among, .. } = *setting;
+    adversary::explore(setting, deviations, among, &|deviations| run(setting, plan, deviations))
 }
 
 /// One reduction to all, of which only the last member waits for the result: the others have begun it and are

@@ -24,18 +24,31 @@ pub(super) fn owner(key: u64, ranks: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Of many kinds: one behind the other, with zeros at either end, and without an order.
+    /// Of many kinds: steps of any length, floating point, points of a plane, and without an order.
     #[test]
     fn keys_are_spread_evenly() {
         const KEYS: u64 = 400_000;
-        let kinds: [fn(u64) -> u64; 6] = [
-            |at| at,
-            |at| at << 8,
-            |at| at << 32,
-            |at| at << 45,
-            |at| at * 1000 + 7,
-            |at| crate::random::Rng(at).next(),
+        type Keys = Box<dyn Fn(u64) -> u64>;
+        let mut kinds: Vec<Keys> = vec![
+            Box::new(|at| crate::random::Rng(at).next()),
+            Box::new(|at| (at as f64).to_bits()),
+            Box::new(|at| (at as f64 / 1000.0).to_bits()),
+            Box::new(|at| u64::from((at as f32).to_bits())),
+            Box::new(|at| at * at),
+            Box::new(|at| ((at % 700) << 32) | (at / 700)),
+            Box::new(|at| ((at % 632) << 48) | (at / 632)),
+            Box::new(|at| u64::MAX - at),
+            Box::new(u64::reverse_bits),
+            Box::new(u64::swap_bytes),
         ];
+        for step in [1_u64, 3, 7, 10, 24, 88, 100, 1000, 999_983] {
+            let room = (KEYS * step + 7).leading_zeros();
+            kinds.extend(
+                (0..=room)
+                    .step_by(3)
+                    .map(|shift| Box::new(move |at: u64| (at * step + 7) << shift) as Keys),
+            );
+        }
         for (kind, key) in kinds.iter().enumerate() {
             let mut fine = vec![0u64; 1 << 14];
             (0..KEYS).for_each(|at| fine[(place(key(at), 1).1 >> 50) as usize] += 1);
