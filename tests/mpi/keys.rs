@@ -35,6 +35,14 @@ fn pairs_by_key_of_several_ranks_on_a_host() {
     assert_folded(&job.run("keys", &["--count", "2000", "--seed", "2"]));
 }
 
+/// The most hosts that a group may have.
+#[test]
+fn pairs_by_key_of_sixty_four_hosts() {
+    let _turn = turn();
+    let job = Job::new(Mpi::Open, 64).env("FOLDBACK_ROUTE", "fold");
+    assert_folded(&job.run("keys", &["--count", "20", "--large", "500", "--seed", "6"]));
+}
+
 /// Frames are lost, come twice, late and damaged.
 #[test]
 fn pairs_by_key_come_through_faults() {

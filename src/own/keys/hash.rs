@@ -16,6 +16,7 @@ pub(super) fn place(key: u64, ranks: usize) -> (usize, u64) {
 }
 
 /// The rank, of so many, that has a key.
+#[inline(always)]
 pub(super) fn owner(key: u64, ranks: usize) -> usize {
     place(key, ranks).0
 }

@@ -232,7 +232,7 @@ impl Store {
     /// The records of each key, side by side, after they have been settled, without a pile.
     pub(super) fn each_key(&self, mut each: impl FnMut(&[u64])) {
         match self {
-            Self::Words(all) => all.records().for_each(|record| each(&record)),
+            Self::Words(all) => all.each_record(|record| each(&record)),
             Self::Others(parts) => parts.keys().for_each(each),
         }
     }

@@ -1,12 +1,12 @@
 //! Records of two words, for one owner or for several: pure.
 //!
-//! Records are combined as they come, in an index for each owner. If few records that are
-//! to come have keys in common, they lie in a pile.
+//! Records are combined as they come, in an index. If few records that are to come have keys in common, they lie in a
+//! pile.
 
 use std::ops::Range;
 
 use super::forecast::Keys;
-use super::index::{self, Index, Record};
+use super::index::{Index, Record};
 use super::pile::Pile;
 use super::word::Word;
 use crate::leaf::arithmetic::Operator;
@@ -26,9 +26,7 @@ pub(super) fn next_sample(before: usize, seen: usize, all: usize) -> Option<usiz
 /// Records of some owners.
 pub(super) struct Words {
     word: Word,
-    /// The first owner.
-    first: usize,
-    indices: Vec<Index>,
+    index: Index,
     pile: Pile,
     /// There is room for all that comes: a pile has told of it, better than a sample can.
     has_room: bool,
@@ -37,9 +35,8 @@ pub(super) struct Words {
 impl Words {
     /// Without records, of some owners among so many ranks.
     pub(super) fn new(word: Word, ranks: usize, owners: Range<usize>) -> Self {
-        let (first, pile) = (owners.start, Pile::new(ranks, owners.clone()));
-        let indices = owners.map(|_| Index::new(ranks)).collect();
-        Self { word, first, indices, pile, has_room: false }
+        let (index, pile) = (Index::new(ranks, owners.clone()), Pile::new(ranks, owners));
+        Self { word, index, pile, has_room: false }
     }
 
     /// Takes pairs, whose values are packed.
@@ -53,20 +50,20 @@ impl Words {
             widened = words;
             &widened
         };
-        let record = |at: usize| [keys[at], u64::from_ne_bytes(words[at])];
         let piled = keys.len().min(self.pile.room());
-        self.pile.append(piled, record);
-        self.put(keys.len() - piled, |at| record(piled + at));
+        self.pile.append(piled, |at| [keys[at], u64::from_ne_bytes(words[at])]);
+        let (keys, words) = (&keys[piled..], &words[piled..]);
+        self.put(keys.len(), move |at| [keys[at], u64::from_ne_bytes(words[at])]);
     }
 
-    /// Puts records into the indices.
+    /// Puts records into the index.
     fn put(&mut self, count: usize, record: impl Fn(usize) -> Record) {
-        let Self { word, first, indices, .. } = self;
+        let word = self.word;
         // The op that most programs have, without a choice for each record.
         if word.folds_as().0 == Operator::Sum {
-            index::put(indices, *first, count, record, u64::wrapping_add);
+            self.index.put_all(count, record, u64::wrapping_add);
         } else {
-            index::put(indices, *first, count, record, |x, y| word.fold(x, y));
+            self.index.put_all(count, record, move |x, y| word.fold(x, y));
         }
     }
 
@@ -74,7 +71,7 @@ impl Words {
     pub(super) fn push(&mut self, records: &[Record], coming: usize) {
         let (before, mut seen) = (self.keys(), 0);
         for piece in records.chunks(FIRST_SAMPLE) {
-            self.put(piece.len(), |at| piece[at]);
+            self.put(piece.len(), move |at| piece[at]);
             let sampled = seen;
             seen += piece.len();
             let next = next_sample(sampled, seen, coming).filter(|_| !self.has_room);
@@ -89,10 +86,11 @@ impl Words {
 
     /// Makes room for so many keys in all.
     pub(super) fn reserve(&mut self, keys: usize) {
-        let each = keys / self.indices.len();
-        // Not all owners have equally many, and another sample may say a bit more.
-        let few = self.indices.iter_mut().filter(|index| !index.has_room(each));
-        few.for_each(|index| index.reserve(each + each / 16));
+        let word = self.word;
+        if !self.index.has_room(keys) {
+            // Another sample may say a bit more.
+            self.index.reserve(keys + keys / 16, move |x, y| word.fold(x, y));
+        }
     }
 
     /// Has so many records that come next lie in a pile, unless there is one.
@@ -104,32 +102,30 @@ impl Words {
 
     /// Combines the records of the pile with the others.
     pub(super) fn close_pile(&mut self) {
-        let owners = self.first..self.first + self.indices.len();
-        let empty = Pile::new(self.indices[0].ranks(), owners.clone());
-        let pile = std::mem::replace(&mut self.pile, empty);
+        let (owners, ranks) = self.index.owners();
+        let pile = std::mem::replace(&mut self.pile, Pile::new(ranks, owners.clone()));
         let Some(keys) = pile.keys() else { return };
         self.reserve(keys.after(self.all() + pile.all()));
         for owner in owners {
-            pile.pieces(owner).for_each(|piece| self.put(piece.len(), |at| piece[at]));
+            pile.pieces(owner).for_each(|piece| self.put(piece.len(), move |at| piece[at]));
         }
     }
 
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> usize {
-        self.pile.bytes() + self.indices.iter().map(Index::bytes).sum::<usize>()
+        self.pile.bytes() + self.index.bytes()
     }
 
     /// Bytes of memory while so many more records come, at most.
     pub(super) fn bytes_with(&self, records: usize) -> usize {
-        // All might have one owner, or lie in a pile.
-        let grown = self.indices.iter().map(|index| index.bytes_with(records) - index.bytes());
+        let grown = self.index.bytes_with(records) - self.index.bytes();
         let piled = if records > SAMPLE { self.pile.bytes_for(records) } else { 0 };
-        self.bytes().saturating_add(grown.max().unwrap_or(0).max(piled))
+        self.bytes().saturating_add(grown.max(piled))
     }
 
     /// Counts memory anew that the system has got back, if records may come again there.
     pub(super) fn count_memory(&mut self) {
-        self.indices.iter_mut().for_each(Index::count_memory);
+        self.index.count_memory();
     }
 
     /// Records of the pile.
@@ -139,7 +135,7 @@ impl Words {
 
     /// Records of an owner.
     pub(super) fn len(&self, owner: usize) -> usize {
-        self.indices[owner - self.first].len() + self.pile.len(owner)
+        self.index.len_of(owner) + self.pile.len(owner)
     }
 
     /// Records of all owners.
@@ -149,12 +145,12 @@ impl Words {
 
     /// Different keys, without the pile.
     pub(super) fn keys(&self) -> usize {
-        self.indices.iter().map(Index::len).sum()
+        self.index.len()
     }
 
-    /// Records with different keys, without the pile.
-    pub(super) fn records(&self) -> impl Iterator<Item = Record> {
-        self.indices.iter().flat_map(Index::records)
+    /// Has each record looked at, without the pile.
+    pub(super) fn each_record(&self, each: impl FnMut(Record)) {
+        self.index.each_record(each);
     }
 
     /// As [`Store::copy`](super::store::Store::copy).
@@ -165,11 +161,10 @@ impl Words {
         most: usize,
         words: &mut Vec<u64>,
     ) -> usize {
-        let index = &self.indices[owner - self.first];
         let before = words.len();
         if from < PILED {
-            let to = index.copy(from, most, words);
-            if to < index.end() || self.pile.len(owner) == 0 {
+            let to = self.index.copy(owner, from, most, words);
+            if to < self.index.end(owner) || self.pile.len(owner) == 0 {
                 return to;
             }
         }
@@ -189,9 +184,8 @@ impl Words {
 
     /// As [`Store::clear`](super::store::Store::clear).
     pub(super) fn clear(&mut self, owner: usize, numbers: Range<usize>) {
-        let index = &mut self.indices[owner - self.first];
         if numbers.start < PILED {
-            index.clear(numbers.start..numbers.end.min(index.end()));
+            self.index.clear(owner, numbers.start..numbers.end.min(self.index.end(owner)));
         }
         let piled = numbers.end.saturating_sub(numbers.start.max(PILED));
         if piled > 0 {
@@ -199,20 +193,28 @@ impl Words {
         }
     }
 
-    /// Takes the records of an owner from the indices of another store.
+    /// Takes the records of an owner from the index of another store.
     pub(super) fn absorb(&mut self, other: &mut Self, owner: usize) {
         self.has_room = false;
-        let own = &mut self.indices[owner - self.first];
-        let others = &mut other.indices[owner - other.first];
-        // The one with more records stays where it is.
-        if own.len() < others.len() {
-            std::mem::swap(own, others);
+        if self.index.take(&mut other.index, owner) {
+            return;
         }
-        let mut words = Vec::new();
-        let end = others.copy(0, usize::MAX, &mut words);
-        others.clear(0..end);
-        let records = words.as_chunks().0;
-        self.push(records, records.len());
+        // The one with more records stays where it is, if it has no others.
+        if self.keys() < other.keys() && self.index.owners() == other.index.owners() {
+            std::mem::swap(&mut self.index, &mut other.index);
+        }
+        self.reserve(self.keys().max(other.index.len_of(owner)));
+        let (mut words, mut from, end) = (Vec::new(), 0, other.index.end(owner));
+        loop {
+            from = other.index.copy(owner, from, 2 * FIRST_SAMPLE, &mut words);
+            let records = words.as_chunks().0;
+            self.put(records.len(), move |at| records[at]);
+            words.clear();
+            if from >= end {
+                break;
+            }
+        }
+        other.index.clear(owner, 0..end);
     }
 
     /// Takes the records of an owner from the pile of another store: some of as many as come.
@@ -223,7 +225,7 @@ impl Words {
             self.has_room = true;
         }
         let pile = &mut other.pile;
-        pile.pieces(owner).for_each(|piece| self.put(piece.len(), |at| piece[at]));
+        pile.pieces(owner).for_each(|piece| self.put(piece.len(), move |at| piece[at]));
         if count > 0 {
             pile.clear(owner, count);
         }

@@ -22,6 +22,20 @@ pub(super) unsafe trait Zero: Copy + Default {}
 // SAFETY: numbers only.
 unsafe impl Zero for [u64; 2] {}
 
+/// Has the CPU fetch an item that is written soon, if it is here.
+#[inline(always)]
+pub(super) fn prefetch<T>(items: &[T], at: usize) {
+    let item = items.as_ptr().wrapping_add(at);
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which reads nothing and faults nowhere.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(item.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = item;
+}
+
 /// Items, at first zero.
 pub(super) struct Zeroed<T> {
     memory: Option<MmapMut>,
@@ -46,20 +60,6 @@ impl<T: Zero> Zeroed<T> {
             let _ = memory.advise(Advice::PopulateWrite);
         }
         Self { memory: Some(memory), start, count }
-    }
-
-    /// Has the CPU fetch one that is written soon, if it is here.
-    #[inline(always)]
-    pub(super) fn prefetch(&self, at: usize) {
-        let item = self.start.as_ptr().wrapping_add(at);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint, which reads nothing and faults nowhere.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(item.cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = item;
     }
 
     /// Zeroes some, and gives their memory back if they are many. Returns the bytes that were given back.
