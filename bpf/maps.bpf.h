@@ -7,8 +7,9 @@
 #include "fold.h"
 #include "intf.h"
 
-/* UDP port of all frames. Set by the agent before it loads the programs. */
-const volatile __u16 fb_port = FB_UDP_PORT;
+/* UDP port of all frames. Set by the agent before it loads the programs, in a section of its own,
+ * which holds nothing else. */
+const volatile __u16 fb_port SEC(".rodata.port") = FB_UDP_PORT;
 
 /*
  * token -> group. The agent adds and removes groups; ingress writes the members' MAC addresses.

@@ -304,17 +304,19 @@ fn open(port: u16, chunks: Chunks) -> libbpf_rs::Result<OpenObject> {
     };
     let mut open = ObjectBuilder::default().open_memory(object)?;
     for mut map in open.maps_mut() {
-        if is_own(map.name()) {
-            // The port is all there is in it: libbpf refuses fewer bytes than there are.
+        if map.name() == PORT {
             map.set_initial_value(&port.to_ne_bytes())?;
         }
     }
     Ok(open)
 }
 
+/// The map that holds the port, and nothing else.
+const PORT: &str = ".rodata.port";
+
 /// Read-only data is each object's own: it holds the same values.
 fn is_own(map: &OsStr) -> bool {
-    map.to_string_lossy().ends_with(".rodata")
+    map.to_string_lossy().contains(".rodata")
 }
 
 fn find_program(object: &Object, name: &str) -> Result<OwnedFd> {
