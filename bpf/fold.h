@@ -20,12 +20,12 @@
 
 #include "wire.h"
 
-/* The top bit of every lane of 8 << size bits, and the distance from it to the lane's lowest. */
-#define FB_LANE_HIGH(size)                                                                         \
-	((size) == 0   ? 0x8080808080808080ULL                                                     \
-	 : (size) == 1 ? 0x8000800080008000ULL                                                     \
-	 : (size) == 2 ? 0x8000000080000000ULL                                                     \
-		       : 0x8000000000000000ULL)
+/* The top bit of every lane of 8 << size bits. A table: branches would multiply the verifier's
+ * paths. */
+static const volatile __u64 fb_lane_high[4] = {0x8080808080808080ULL, 0x8000800080008000ULL,
+					       0x8000000080000000ULL, 0x8000000000000000ULL};
+
+/* The distance from it to the lane's lowest. */
 #define FB_LANE_SHIFT(size) ((8u << (size)) - 1)
 
 /* Lane-wise sum: no carry from lane to lane. */
@@ -43,6 +43,22 @@
 
 /* b in the lanes of m, a in the others. */
 #define FB_SELECT(m, a, b) ((a) ^ (((a) ^ (b)) & FB_LANES(m)))
+
+/* All bits if a word is negative, or else none. The compiler must not make a branch of it. */
+#define FB_NEGATIVE(word)                                                                          \
+	({                                                                                         \
+		__u64 bits = (word);                                                               \
+		__asm__ volatile("" : "+r"(bits));                                                 \
+		bits = (__s64)bits >> 63;                                                          \
+		__asm__ volatile("" : "+r"(bits));                                                 \
+		bits;                                                                              \
+	})
+
+/* The same if a < b, unsigned words. */
+#define FB_BELOW(a, b) FB_NEGATIVE((~(a) & (b)) | (~((a) ^ (b)) & ((a) - (b))))
+
+/* b if all bits of m are set, a if none is. */
+#define FB_CHOSEN(m, a, b) ((a) ^ (((a) ^ (b)) & (m)))
 
 /* For each whole block of `length`: EXPR over a and b, elements of TYPE, gives the new element. */
 #define FB_FOLD_LOOP(TYPE, EXPR)                                                                   \
@@ -72,16 +88,24 @@ int fb_fold(struct fb_payload *into, const struct fb_payload *from, __u32 op, __
 	    __u32 length)
 {
 	__u32 size = type >> 1 & 3;
-	__u64 high = FB_LANE_HIGH(size);
+	__u64 high = fb_lane_high[size];
 	__u32 shift = FB_LANE_SHIFT(size);
 	/* Signed lanes compare as unsigned ones once their top bits are flipped. */
 	__u64 flip = type & 1 ? 0 : high;
+	__u32 low;
 
 	if (!into || !from)
 		return -1;
 	switch (op) {
 	case FB_OP_SUM:
-		FB_FOLD_LOOP(__u64, FB_SUM(a, b));
+		switch (size) {
+		case 3:
+			FB_FOLD_LOOP(__u64, a + b);
+		case 2:
+			FB_FOLD_LOOP(__u32, a + b);
+		default:
+			FB_FOLD_LOOP(__u64, FB_SUM(a, b));
+		}
 	case FB_OP_PROD:
 		switch (size) {
 		case 0:
@@ -93,10 +117,21 @@ int fb_fold(struct fb_payload *into, const struct fb_payload *from, __u32 op, __
 		default:
 			FB_FOLD_LOOP(__u64, a * b);
 		}
-	case FB_OP_MIN:
-		FB_FOLD_LOOP(__u64, FB_SELECT(FB_LESS(b ^ flip, a ^ flip), a, b));
 	case FB_OP_MAX:
-		FB_FOLD_LOOP(__u64, FB_SELECT(FB_LESS(a ^ flip, b ^ flip), a, b));
+		/* The complement turns the order around. */
+		flip = ~flip;
+		/* fallthrough */
+	case FB_OP_MIN:
+		low = flip;
+		switch (size) {
+		case 3:
+			FB_FOLD_LOOP(__u64, FB_CHOSEN(FB_BELOW(b ^ flip, a ^ flip), a, b));
+		case 2:
+			FB_FOLD_LOOP(__u32,
+				     FB_CHOSEN(FB_NEGATIVE((__u64)(b ^ low) - (a ^ low)), a, b));
+		default:
+			FB_FOLD_LOOP(__u64, FB_SELECT(FB_LESS(b ^ flip, a ^ flip), a, b));
+		}
 	case FB_OP_BAND:
 		FB_FOLD_LOOP(__u64, a & b);
 	case FB_OP_BOR:
