@@ -24,6 +24,10 @@
 
 #include "intf.h"
 
+/* Fields of other types are read as these. */
+typedef __u64 __attribute__((may_alias)) fb_any_word;
+typedef __u32 __attribute__((may_alias)) fb_any_half;
+
 /* The word at byte `at` of a payload of `length` bytes, without what is behind those. */
 static inline __attribute__((always_inline)) __u64 fb_word(const struct fb_payload *payload,
 							   __u32 at, __u32 length)
@@ -76,7 +80,7 @@ static inline __attribute__((always_inline)) __u64 fb_rotated(__u64 word, int by
 static inline __attribute__((always_inline)) __u64
 fb_checksum(const struct fb_frame *frame, const struct fb_payload *payload, __u32 length)
 {
-	const __u64 *words = (const __u64 *)frame;
+	const fb_any_word *words = (const fb_any_word *)frame;
 	__u64 a0 = 0, b0 = 0, a1 = 0, b1 = 0;
 	__u32 at = fb_whole_blocks(length);
 
@@ -104,23 +108,31 @@ fb_checksum(const struct fb_frame *frame, const struct fb_payload *payload, __u3
 	return a1 * FB_SUM_MIX;
 }
 
-/* The term of a word in NH under a word of the key. */
-static inline __attribute__((always_inline)) __u64 fb_nh(__u64 word, __u64 key)
-{
-	return (__u64)((__u32)word + (__u32)key) *
-	       (__u64)((__u32)(word >> 32) + (__u32)(key >> 32));
-}
-
-/* Adds a word to NH under both keys, of which the first has its word in `k`, and gets the second's
- * for the next. */
-#define FB_NH_ADD(word, second)                                                                    \
+/*
+ * Adds a word, in halves, to NH under both keys, of which the first has its word in `low` and
+ * `high`, and gets the second's for the next. Each half is loaded by itself, and each sum takes the
+ * place of an addend that is not needed again. So a word takes 12 instructions, and no more
+ * registers than BPF has. The compiler adds to the operand that it has seen last, hence the order.
+ */
+#define FB_NH_ADD(first, last, key_first, key_last)                                                \
 	do {                                                                                       \
-		__u64 w = (word);                                                                  \
-		h0 += fb_nh(w, k);                                                                 \
-		k = (second);                                                                      \
-		h1 += fb_nh(w, k);                                                                 \
+		__u32 w0 = (first), w1 = (last);                                                   \
+		FB_IN_ORDER(low, high);                                                            \
+		low += w0;                                                                         \
+		high += w1;                                                                        \
+		h0 += (__u64)low * high;                                                           \
+		FB_IN_ORDER(h0, h1);                                                               \
+		low = (key_first);                                                                 \
+		high = (key_last);                                                                 \
+		FB_IN_ORDER(w0, w1);                                                               \
+		w0 += low;                                                                         \
+		w1 += high;                                                                        \
+		h1 += (__u64)w0 * w1;                                                              \
 		FB_IN_ORDER(h0, h1);                                                               \
 	} while (0)
+
+/* The same, of the word behind `word`, and of the key's behind `key`. */
+#define FB_NH_NEXT(word, key) FB_NH_ADD((word)[0], (word)[1], (key)[2], (key)[3])
 
 #define FB_SIP_ROUND                                                                               \
 	do {                                                                                       \
@@ -154,31 +166,38 @@ static inline __attribute__((always_inline)) __u64 fb_code(const struct fb_frame
 							   const struct fb_payload *payload,
 							   __u32 length, const struct fb_key *key)
 {
-	const __u64 *words = (const __u64 *)frame;
-	__u64 k = key->nh[0], h0 = 0, h1 = 0, v0, v1, v2, v3;
+	const fb_any_word *words = (const fb_any_word *)frame;
+	const fb_any_half *halves = (const fb_any_half *)frame;
+	const fb_any_half *keys = (const fb_any_half *)key->nh;
+	__u32 low = keys[0], high = keys[1];
+	__u64 h0 = 0, h1 = 0, v0, v1, v2, v3;
 	__u32 first = fb_whole_blocks(length) / 8;
 
 #pragma clang loop unroll(full)
 	for (int i = 0; i < FB_SEALED_WORDS; i++)
-		FB_NH_ADD(words[i], key->nh[i + 1]);
+		FB_NH_NEXT(halves + 2 * i, keys + 2 * i);
 	for (__u32 block = 0; block < FB_MOST_BYTES / FB_FOLD_BLOCK; block++) {
-		const __u64 *data = (const __u64 *)payload->data + block * FB_BLOCK_WORDS;
-		const __u64 *keys = key->nh + FB_SEALED_WORDS + block * FB_BLOCK_WORDS;
+		const fb_any_half *data =
+		    (const fb_any_half *)(payload->data + block * FB_FOLD_BLOCK);
+		const fb_any_half *own = keys + 2 * (FB_SEALED_WORDS + block * FB_BLOCK_WORDS);
 
 		if ((block + 1) * FB_FOLD_BLOCK > length)
 			break;
 #pragma clang loop unroll(full)
 		for (int i = 0; i < FB_BLOCK_WORDS; i++)
-			FB_NH_ADD(data[i], keys[i + 1]);
+			FB_NH_NEXT(data + 2 * i, own + 2 * i);
 	}
 #pragma clang loop unroll(disable)
 	for (int i = 0; i < FB_BLOCK_WORDS; i++) {
 		__u32 at = first + i;
+		__u64 word, next;
 
 		__asm__ volatile("" : "+r"(at));
 		if (at >= FB_MOST_BYTES / 8 || at * 8 >= length)
 			break;
-		FB_NH_ADD(fb_word(payload, at * 8, length), key->nh[FB_SEALED_WORDS + at + 1]);
+		word = fb_word(payload, at * 8, length);
+		next = key->nh[FB_SEALED_WORDS + at + 1];
+		FB_NH_ADD((__u32)word, (__u32)(word >> 32), (__u32)next, (__u32)(next >> 32));
 	}
 	/* To be loaded once more, not kept. */
 	FB_IN_ORDER(words, key);
