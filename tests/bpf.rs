@@ -18,6 +18,8 @@ mod reference;
 mod admission;
 #[path = "bpf/broadcast.rs"]
 mod broadcast;
+#[path = "bpf/cost.rs"]
+mod cost;
 #[path = "bpf/direct.rs"]
 mod direct;
 #[path = "bpf/egress.rs"]

@@ -28,6 +28,8 @@ pub struct Verdict {
     /// `skb->mark` afterwards; 0 of XDP.
     pub mark: u32,
     pub packet: Vec<u8>,
+    /// The time that the program took.
+    pub ns: u32,
 }
 
 /// Programs and maps.
@@ -162,7 +164,8 @@ impl Kernel {
         let result = unsafe { bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
         assert_eq!(result, 0, "a test run of {hook:?} on {} bytes", packet.len());
         out.truncate(options.data_size_out as usize);
-        Verdict { code: options.retval as i32, mark: context_out[SK_BUFF_MARK], packet: out }
+        let (code, mark) = (options.retval as i32, context_out[SK_BUFF_MARK]);
+        Verdict { code, mark, packet: out, ns: options.duration }
     }
 
     /// Makes cells for a group, and lets the programs know both.
