@@ -103,15 +103,16 @@ static __always_inline int fb_is_to_us(const struct fb_headers *headers,
 		(frame->kind != FB_KIND_PULL && frame->flags == FB_FLAG_DIRECT));
 }
 
-/* Brings the payload to where the cell's programs want it. Says why not, if that fails, or if the
- * frame, and the payload as far as its seal is of that, are not as a member sent them. A frame from
- * this host's leader has not been underway: its seal is not checked. */
+/* Brings the payload to where the cell's programs want it, unless they only lay it there. Says why
+ * not, if that fails, or if the frame, and the payload as far as its seal is of that, are not as a
+ * member sent them. A frame from this host's leader has not been underway: its seal is not checked.
+ */
 static __always_inline int fb_receive(const struct fb_packet *packet, struct fb_context *c,
 				      int from_wire)
 {
 	__u32 length = c->frame->length;
 
-	if (length) {
+	if (length && !fb_is_deposited(c->frame)) {
 		fb_clear_last_block(c->payload, length);
 		if (fb_load_payload(packet, c->payload, length))
 			return FB_WHY(drop_kernel);

@@ -16,11 +16,19 @@
 #include "frame.h"
 #include "seal.h"
 
+/* The packet that a frame came in. The file that includes this one defines it. */
+struct fb_packet;
+
+/* Brings `length` bytes of the frame's payload, 1 to FB_MOST_BYTES, from the packet. Returns 0, or
+ * something else if it cannot. */
+static __always_inline long fb_load_payload(const struct fb_packet *packet, struct fb_payload *into,
+					    __u32 length);
+
 /* A frame and everything that it concerns. */
 struct fb_context {
-	const struct fb_frame *frame;
-	/* The frame's, and zeroes up to a whole block. Frame and payload are as they were sent; of
-	 * a broadcast or a piece the frame alone, for certain. */
+	const struct fb_frame *frame; /* its seal is right */
+	/* The frame's, which its seal is of, and zeroes up to a whole block. None of a broadcast or
+	 * a piece. */
 	struct fb_payload *payload;
 	struct fb_group *group;
 	const struct fb_key *key; /* the group's */
@@ -331,10 +339,24 @@ static __always_inline void fb_hear(const struct fb_context *c, int alone)
 		control->missed += FB_MISS;
 }
 
+/* Lays the payload into the cell. A payload with which the programs do nothing else goes there
+ * straight from the packet. Its seal has not been checked. */
+static __always_inline int fb_lay(const struct fb_context *c, const struct fb_packet *packet)
+{
+	struct fb_payload *own = (struct fb_payload *)c->cell->data;
+	__u32 length = c->frame->length;
+
+	if (!length)
+		return 0;
+	if (fb_is_deposited(c->frame))
+		return fb_load_payload(packet, own, length) ? -1 : 0;
+	return fb_copy(own, c->payload, length);
+}
+
 /* A result has come, from the aggregator, a broadcast, from its root, or a piece for this host;
  * `alone`: sent to this host and no other. */
-static __always_inline int fb_deposit(const struct fb_context *c, int alone, int can_send,
-				      struct fb_reply *reply)
+static __always_inline int fb_deposit(const struct fb_context *c, const struct fb_packet *packet,
+				      int alone, int can_send, struct fb_reply *reply)
 {
 	const struct fb_frame *frame = c->frame;
 	struct fb_cell *cell = c->cell;
@@ -363,8 +385,8 @@ static __always_inline int fb_deposit(const struct fb_context *c, int alone, int
 			return FB_WHY(drop_mismatch);
 		cell->message = frame->message;
 	}
-	if (frame->length)
-		fb_copy((struct fb_payload *)cell->data, c->payload, frame->length);
+	if (fb_lay(c, packet))
+		return FB_WHY(drop_kernel);
 	if (fb_is_deposited(frame))
 		cell->arrived = frame->detail;
 	cell->consumed = frame->consumed;

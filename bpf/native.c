@@ -10,6 +10,17 @@
 #include "cell.h"
 #include "pairs.h"
 
+struct fb_packet {
+	const void *payload;
+};
+
+static __always_inline long fb_load_payload(const struct fb_packet *packet, struct fb_payload *into,
+					    __u32 length)
+{
+	memcpy(into->data, packet->payload, length);
+	return 0;
+}
+
 int fb_native_admits(const struct fb_frame *frame, __u64 bytes, const struct fb_group *group)
 {
 	return frame->magic == FB_WIRE_MAGIC && fb_frame_well_formed(frame) &&
@@ -17,8 +28,9 @@ int fb_native_admits(const struct fb_frame *frame, __u64 bytes, const struct fb_
 	       frame->source != group->self && frame->kind != FB_KIND_HELLO;
 }
 
-/* Takes in what a frame brings, with zeroes behind it, since a fold takes whole blocks. Says why
- * not, if frame and payload are not as a member sent them. This host's own need no seal. */
+/* Takes in what a frame brings to a fold, with zeroes behind it, since that takes whole blocks.
+ * Says why not, if frame and payload are not as a member sent them. This host's own need no seal.
+ */
 static int fb_native_receive(const struct fb_frame *frame, const void *payload,
 			     const struct fb_group *group, const struct fb_key *key,
 			     struct fb_native_reply *out)
@@ -26,9 +38,11 @@ static int fb_native_receive(const struct fb_frame *frame, const void *payload,
 	struct fb_payload *taken = &out->taken;
 
 	memset(out, 0, offsetof(struct fb_native_reply, payload));
-	memcpy(taken->data, payload, frame->length);
-	memset(taken->data + frame->length, 0,
-	       (FB_FOLD_BLOCK - frame->length % FB_FOLD_BLOCK) % FB_FOLD_BLOCK);
+	if (!fb_is_deposited(frame)) {
+		memcpy(taken->data, payload, frame->length);
+		memset(taken->data + frame->length, 0,
+		       (FB_FOLD_BLOCK - frame->length % FB_FOLD_BLOCK) % FB_FOLD_BLOCK);
+	}
 	if (frame->source != group->self &&
 	    fb_seal(frame, taken, fb_sealed_bytes(frame), key) != frame->seal)
 		return fb_why_unsealed(key);
@@ -39,6 +53,7 @@ void fb_native_cell(const struct fb_frame *frame, const void *payload, const str
 		    const struct fb_key *key, struct fb_control *control, struct fb_cell *cell,
 		    struct fb_counters *counters, int can_send, struct fb_native_reply *out)
 {
+	const struct fb_packet packet = {.payload = payload};
 	struct fb_reply reply = {};
 	struct fb_context c = {
 	    .frame = frame,
@@ -61,7 +76,7 @@ void fb_native_cell(const struct fb_frame *frame, const void *payload, const str
 	else if (frame->kind == FB_KIND_PULL)
 		fb_count(counters, fb_pull(&c, &reply));
 	else
-		fb_count(counters, fb_deposit(&c, 0, can_send, &reply));
+		fb_count(counters, fb_deposit(&c, &packet, 0, can_send, &reply));
 	out->to_tc = reply.to_tc;
 	out->mask = reply.mask;
 	if (reply.mask) {

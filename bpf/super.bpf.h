@@ -105,7 +105,7 @@ int fb_take_one(struct __sk_buff *skb, const struct fb_frame *first, struct fb_g
 		}
 		why = fb_enter_cell(&packet, &c, 1);
 		if (!why) {
-			why = fb_deposit(&c, alone, 0, &none);
+			why = fb_deposit(&c, &packet, alone, 0, &none);
 			fb_unlock(&c.cell->lock);
 		}
 	}

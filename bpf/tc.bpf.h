@@ -152,7 +152,7 @@ static __always_inline int fb_tc_cell(struct __sk_buff *skb, struct fb_headers *
 		why = fb_pull(c, &reply);
 		break;
 	default:
-		why = fb_deposit(c, !fb_is_multicast(headers), 1, &reply);
+		why = fb_deposit(c, packet, !fb_is_multicast(headers), 1, &reply);
 	}
 	if (!egress && !why)
 		fb_learn(c, headers);

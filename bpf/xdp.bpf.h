@@ -42,7 +42,7 @@ static __always_inline int fb_xdp_take(struct xdp_md *xdp, struct fb_frame *fram
 	if (frame->kind == FB_KIND_CONTRIBUTION)
 		why = fb_contribute(c, 0, &reply);
 	else
-		why = fb_deposit(c, !fb_is_multicast(&headers), 0, &reply);
+		why = fb_deposit(c, &packet, !fb_is_multicast(&headers), 0, &reply);
 	if (!why)
 		fb_learn(c, &headers);
 	fb_unlock(&c->cell->lock);
