@@ -106,7 +106,7 @@ impl<R: Fn(usize) -> Record, F: Fn(u64, u64) -> u64 + Copy> Job for Puts<'_, R, 
 /// How the bucket is found where the search for a key begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Place {
-    /// Buckets if all ranks were owners, and those of owners before the first one here.
+    /// Buckets if all ranks were owners, and buckets of owners before the first one here.
     of_all: usize,
     before: usize,
 }
@@ -125,7 +125,7 @@ struct Present<'a> {
 }
 
 impl Present<'_> {
-    /// Combines records with those of their keys, each in the bucket where `place` says, up to the first whose key is not
+    /// Combines records with the records of their keys, each in the bucket where `place` says, up to the first whose key is not
     /// there. Returns its number. A loop of its own: nothing else takes the CPU's registers.
     #[inline(always)]
     fn fold<W: Width>(
