@@ -30,6 +30,8 @@ mod fold;
 mod forged;
 #[path = "bpf/jumbo.rs"]
 mod jumbo;
+#[path = "bpf/loops.rs"]
+mod loops;
 #[path = "bpf/multicast.rs"]
 mod multicast;
 #[path = "bpf/pairs.rs"]

@@ -3,37 +3,77 @@
 
 use foldback::bindings as b;
 
-use crate::host::{Chunk, Host, TC_TAKEN, TO_ALL};
+use crate::host::{Chunk, Host, SUM, TC_NEXT, TC_TAKEN, TO_ALL};
 use crate::namespace::{Peer, in_namespace};
 use crate::random::Rng;
 use crate::reference::elements;
 
 const CHUNKS: u64 = 200;
 const BYTES: usize = b::FB_CHUNK_BYTES as usize;
+const OPS: [(&str, b::fb_op); 10] = [
+    ("SUM", b::FB_OP_SUM),
+    ("PROD", b::FB_OP_PROD),
+    ("MIN", b::FB_OP_MIN),
+    ("MAX", b::FB_OP_MAX),
+    ("BAND", b::FB_OP_BAND),
+    ("BOR", b::FB_OP_BOR),
+    ("BXOR", b::FB_OP_BXOR),
+    ("LAND", b::FB_OP_LAND),
+    ("LOR", b::FB_OP_LOR),
+    ("LXOR", b::FB_OP_LXOR),
+];
+/// Unsigned ones take the same loops.
+const TYPES: [b::fb_type; 4] = [b::FB_TYPE_I8, b::FB_TYPE_I16, b::FB_TYPE_I32, b::FB_TYPE_I64];
 
 fn median(mut times: Vec<u32>) -> u32 {
     times.sort_unstable();
     times[times.len() / 2]
 }
 
-/// Medians of nanoseconds: of a contribution that is copied, as the first of its chunk, and of one that is folded.
-fn cost(host: &Host, seq: &mut u64, op: u8, element: u8, bytes: usize) -> [u32; 2] {
-    let mut rng = Rng(u64::from(op) << 8 | u64::from(element));
-    let (mut copied, mut folded) = (Vec::new(), Vec::new());
-    for _ in 0..CHUNKS {
-        host.set_consumed(*seq);
-        *seq += 1;
-        let (seq, consumed) = (*seq, *seq - 1);
-        let chunk = Chunk { seq, op, element, target: 0, flags: TO_ALL, consumed };
-        for member in 1..4 {
-            let times = if member == 1 { &mut copied } else { &mut folded };
-            let payload = elements(&mut rng, element, bytes);
-            let verdict = host.ingress(&host.contribution(member, chunk, &payload));
-            assert_eq!(verdict.code, TC_TAKEN);
-            times.push(verdict.ns);
-        }
+/// A group, and the times of its contributions that were copied, each as the first of its chunk.
+struct Costs {
+    host: Host,
+    seq: u64,
+    copied: Vec<u32>,
+}
+
+impl Costs {
+    fn of(host: Host) -> Self {
+        Self { host, seq: 0, copied: Vec::new() }
     }
-    [median(copied), median(folded)]
+
+    /// The median time of a contribution that is folded.
+    fn folded(&mut self, op: b::fb_op, element: b::fb_type, bytes: usize) -> u32 {
+        let mut rng = Rng(u64::from(op) << 8 | u64::from(element));
+        let mut folded = Vec::new();
+        for _ in 0..CHUNKS {
+            let consumed = self.seq;
+            self.host.set_consumed(consumed);
+            self.seq += 1;
+            let (seq, op, element) = (self.seq, op as u8, element as u8);
+            let chunk = Chunk { seq, op, element, target: 0, flags: TO_ALL, consumed };
+            for member in 1..4 {
+                let times = if member == 1 { &mut self.copied } else { &mut folded };
+                let payload = elements(&mut rng, element, bytes);
+                let verdict = self.host.ingress(&self.host.contribution(member, chunk, &payload));
+                assert_eq!(verdict.code, TC_TAKEN);
+                times.push(verdict.ns);
+            }
+        }
+        median(folded)
+    }
+
+    /// The median time of a packet that is not ours, which is nearly all the measurement's own.
+    fn passed_on(&self) -> u32 {
+        let packet = self.host.contribution(1, SUM, &[0; BYTES]);
+        let packet = packet.with(|p| p.udp.to += 1);
+        let times = (0..CHUNKS).map(|_| {
+            let verdict = self.host.ingress(&packet);
+            assert_eq!(verdict.code, TC_NEXT);
+            verdict.ns
+        });
+        median(times.collect())
+    }
 }
 
 #[test]
@@ -41,18 +81,23 @@ fn cost(host: &Host, seq: &mut u64, op: u8, element: u8, bytes: usize) -> [u32; 
 fn cost_of_a_contribution() {
     in_namespace(|| {
         let _peer = Peer::listen();
-        for (kind, host) in [("code", Host::new(5, 0)), ("checksum", Host::without_key(5, 0))] {
-            let mut seq = 0;
-            let mut tell = |element, op, bytes| {
-                let [copied, folded] = cost(&host, &mut seq, op, element, bytes);
-                println!(
-                    "{kind}, type {element}, op {op}, {bytes} B: copied {copied} ns, folded {folded} ns"
-                );
-            };
-            tell(b::FB_TYPE_I32 as u8, b::FB_OP_SUM as u8, 8);
-            for element in 0..b::FB_TYPE_COUNT as u8 {
-                (1..b::FB_OP_PLACE as u8).for_each(|op| tell(element, op, BYTES));
-            }
+        for (seal, host) in [("code", Host::new(5, 0)), ("checksum", Host::without_key(5, 0))] {
+            let mut costs = Costs::of(host);
+            let passed_on = costs.passed_on();
+            let short = costs.folded(b::FB_OP_SUM, b::FB_TYPE_I32, 8);
+            costs.copied.clear();
+            let rows = OPS.map(|(name, op)| {
+                let times = TYPES.map(|element| costs.folded(op, element, BYTES));
+                format!("{name:8}{:>6}{:>6}{:>6}{:>6}", times[0], times[1], times[2], times[3])
+            });
+            println!("Nanoseconds of a frame, sealed by a {seal}:");
+            println!("  a packet that is not ours {passed_on}, folded 8 B {short}");
+            println!(
+                "  {BYTES} B: copied {}, folded, by bits of an element:",
+                median(costs.copied)
+            );
+            println!("          {:>6}{:>6}{:>6}{:>6}", 8, 16, 32, 64);
+            rows.iter().for_each(|row| println!("  {row}"));
         }
     });
 }

@@ -32,6 +32,23 @@ pub struct Verdict {
     pub ns: u32,
 }
 
+/// A BPF instruction, by the fields that tests ask for.
+#[derive(Clone, Copy)]
+pub struct Instruction {
+    pub opcode: u8,
+    pub to: u8,
+    pub from: u8,
+    pub offset: i16,
+}
+
+impl Instruction {
+    fn of(word: u64) -> Self {
+        let [opcode, registers, low, high, ..] = word.to_le_bytes();
+        let offset = i16::from_le_bytes([low, high]);
+        Self { opcode, to: registers & 15, from: registers >> 4, offset }
+    }
+}
+
 /// Programs and maps.
 pub struct Kernel {
     /// Most payload of a frame.
@@ -112,15 +129,32 @@ impl Kernel {
 
     /// Instructions that the verifier went through when the program was loaded (Linux 5.16).
     pub fn verified(&self, hook: Hook) -> u32 {
-        let mut info = bpf_prog_info::default();
+        self.info(hook, &mut []).verified_insns
+    }
+
+    /// The program's instructions as the kernel has them, its functions one behind the other.
+    pub fn code(&self, hook: Hook) -> Vec<Instruction> {
+        let bytes = self.info(hook, &mut []).xlated_prog_len as usize;
+        let mut words = vec![0_u64; bytes / 8];
+        self.info(hook, &mut words);
+        words.into_iter().map(Instruction::of).collect()
+    }
+
+    /// The kernel's word on a program, whose instructions come into `code` as far as there is room.
+    fn info(&self, hook: Hook, code: &mut [u64]) -> bpf_prog_info {
+        let mut info = bpf_prog_info {
+            xlated_prog_len: size_of_val(code) as u32,
+            xlated_prog_insns: if code.is_empty() { 0 } else { code.as_mut_ptr() as u64 },
+            ..Default::default()
+        };
         let mut bytes = size_of_val(&info) as u32;
         let program = self.program(hook).as_raw_fd();
-        // SAFETY: `info` has room for as many bytes as are said, is all zeroes, and outlives the call; the
-        // program's descriptor is open.
+        // SAFETY: `info` has room for as many bytes as are said, and outlives the call; so does `code`, whose
+        // length it says; the program's descriptor is open.
         let result =
             unsafe { bpf_obj_get_info_by_fd(program, (&raw mut info).cast(), &raw mut bytes) };
         assert_eq!(result, 0, "asking about {hook:?}");
-        info.verified_insns
+        info
     }
 
     /// Runs a program on a packet that is on an interface of this thread's network namespace.
