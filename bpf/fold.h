@@ -6,8 +6,9 @@
  *
  * Elements are folded as lanes of 64-bit words (SWAR, "SIMD within a register"; the lane tricks are
  * from Warren, Hacker's Delight, 2nd ed., 2-18). The lane width is a pair of constants, not a
- * branch, so one loop serves all types of an op. Nothing branches on data, which would double the
- * verifier's paths with every element (1,000,000 instructions were not enough).
+ * branch, so one loop serves several types of an op. Sums, minima and maxima of elements that fill
+ * a register are cheaper without lanes. Nothing branches on data, which would double the verifier's
+ * paths with every element (1,000,000 instructions were not enough).
  *
  * Loops go over blocks of FB_FOLD_BLOCK bytes and are unrolled within one. The verifier walks 22
  * turns at most, 139 for jumbo frames; a 4-byte message costs one. The last block folds up to 63
