@@ -7,8 +7,9 @@ use bindgen::callbacks::{DeriveInfo, ParseCallbacks};
 use libbpf_cargo::SkeletonBuilder;
 
 /// The programs themselves, whose objects are taken as they are: one for chunks that fit the usual MTU, and one for
-/// those of jumbo frames.
-const PROGRAMS: &[&str] = &["bpf/foldback", "bpf/foldback_jumbo"];
+/// those of jumbo frames; and both for hosts with the kernel module foldback_simd.
+const PROGRAMS: &[&str] =
+    &["bpf/foldback", "bpf/foldback_jumbo", "bpf/foldback_simd", "bpf/foldback_jumbo_simd"];
 /// Others, which have skeletons.
 const SKELETONS: &[&str] = &["bpf/lab_faults", "benchmarks/floor/bench_floor"];
 

@@ -20,6 +20,9 @@
 #define FOLDBACK_FOLD_H
 
 #include "wire.h"
+#ifdef FB_SIMD
+#include "simd.bpf.h"
+#endif
 
 /* The top bit of every lane of 8 << size bits. A table: branches would multiply the verifier's
  * paths. */
@@ -97,6 +100,10 @@ int fb_fold(struct fb_payload *into, const struct fb_payload *from, __u32 op, __
 
 	if (!into || !from)
 		return -1;
+#ifdef FB_SIMD
+	if (fb_is_for_module(op, type, length))
+		return fb_fold_by_module(into, from, op, type, length);
+#endif
 	switch (op) {
 	case FB_OP_SUM:
 		switch (size) {

@@ -12,12 +12,12 @@ cargo fmt --check
 
 step clang-format
 # include/foldback.h is cbindgen's.
-git ls-files --cached --others --exclude-standard -z 'bpf/*.[ch]' 'mpi-tests/**.[ch]' 'benchmarks/*.[ch]' \
+git ls-files --cached --others --exclude-standard -z 'bpf/*.[ch]' 'kmod/**.[ch]' 'mpi-tests/**.[ch]' 'benchmarks/*.[ch]' \
 	'examples/*.[ch]' |
 	xargs -0 clang-format --dry-run -Werror
 
 step shellcheck
-git ls-files --cached --others --exclude-standard -z 'scripts/*.sh' .ci/run | xargs -0 shellcheck
+git ls-files --cached --others --exclude-standard -z 'scripts/*.sh' 'kmod/**.sh' .ci/run | xargs -0 shellcheck
 
 step clippy
 cargo clippy --release --all-targets --quiet -- -D warnings

@@ -27,7 +27,7 @@ packages="$packages valgrind"
 # make lint
 packages="$packages shellcheck"
 
-kernel_packages="qemu-system-x86 busybox-static cpio kmod"
+kernel_packages="qemu-system-x86 busybox-static cpio kmod dwarves lz4"
 
 die() {
 	echo "setup: $*" >&2

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Boots the kernel of Debian 12 (6.1) in qemu, with nothing but busybox, iproute2 and the programs
-# under test in an initramfs, and runs these there. No disk, no network, no privilege needed; the
+# under test in an initramfs, and runs these there. Then it loads the kernel module foldback_simd
+# and runs the tests of folds again, with programs that call it. No disk, no network, no privilege needed; the
 # kernel's package is unpacked under target/, not installed. Under software emulation it is up in
 # seconds.
 #
@@ -21,6 +22,11 @@ tests_of() {
 # Linux 6.6).
 MODULES="veth bridge sch_ingress cls_bpf cls_u32 sch_tbf"
 
+# Tests of tests/bpf.rs that run again with the module: of everything that folds. The first one
+# counts its folds, and so runs alone.
+SIMD_COUNTS="simd::the_module"
+SIMD_TESTS="fold:: jumbo:: direct:: ring:: verifier:: simd::a_fold_leaves"
+
 # Seconds until a hanging guest is ended, and for one test in it.
 GUEST_SECONDS=2400
 TEST_SECONDS=1000
@@ -34,7 +40,7 @@ say() {
 	echo "test-kernels: $*" >&2
 }
 
-for tool in qemu-system-x86_64 busybox cpio depmod ip tc ldd; do
+for tool in qemu-system-x86_64 busybox cpio depmod ip tc ldd gcc lz4 pahole bpftool; do
 	command -v "$tool" >/dev/null || PATH=$PATH:/usr/sbin:/sbin
 	command -v "$tool" >/dev/null || die "no $tool: run scripts/setup.sh kernels"
 done
@@ -47,6 +53,23 @@ find_package() {
 		sed -n 's/^ *Depends: *\(linux-image-6\.1\.[^ ]*\).*/\1/p' | head -n 1
 }
 
+# Unpacks packages into $work/$1, once.
+fetch() {
+	[ ! -d "$work/$1" ] || return 0
+	into=$1
+	shift
+	say "fetching $*"
+	rm -rf "$work/download" "$work/$into.part"
+	mkdir -p "$work/download"
+	(cd "$work/download" && apt-get -q -o APT::Sandbox::User=root download "$@" >/dev/null) ||
+		die "cannot download $*"
+	for file in "$work"/download/*.deb; do
+		dpkg -x "$file" "$work/$into.part"
+	done
+	mv "$work/$into.part" "$work/$into"
+	rm -r "$work/download"
+}
+
 fetch_kernel() {
 	package=$(find_package)
 	if [ -z "$package" ]; then
@@ -55,19 +78,49 @@ fetch_kernel() {
 		package=$(find_package)
 	fi
 	[ -n "$package" ] || die "apt knows no linux-image-cloud-amd64 with a 6.1 kernel"
-	if [ ! -d "$work/$package" ]; then
-		say "fetching $package"
-		mkdir -p "$work/download"
-		(cd "$work/download" && rm -f ./*.deb &&
-			apt-get -q -o APT::Sandbox::User=root download "$package" >/dev/null) ||
-			die "cannot download $package"
-		dpkg -x "$work"/download/*.deb "$work/$package.part"
-		mv "$work/$package.part" "$work/$package"
-		rm -r "$work/download"
-	fi
+	fetch "$package" "$package"
 	kernel=$work/$package
 	release=$(ls "$kernel/lib/modules")
 	[ -e "$kernel/lib/modules/$release/modules.dep" ] || depmod -b "$kernel" "$release"
+}
+
+# ---- the module foldback_simd -----------------------------------------------------------------
+
+# A number of 32 bits of a file.
+number_at() {
+	od -An -tu4 -j "$2" -N 4 "$1" | tr -d ' '
+}
+
+# The kernel itself, for its BTF: unpacked from the image (Documentation/arch/x86/boot.rst).
+unpack_vmlinux() {
+	image=$kernel/boot/vmlinuz-$release
+	sectors=$(od -An -tu1 -j 497 -N 1 "$image" | tr -d ' ')
+	start=$((512 * (1 + sectors) + $(number_at "$image" 584)))
+	# Behind it is its size.
+	length=$(($(number_at "$image" 588) - 4))
+	tail -c "+$((1 + start))" "$image" | head -c "$length" | lz4 -dcq >"$1" 2>/dev/null ||
+		die "$image is not of LZ4"
+}
+
+# In a copy of its sources, as DKMS builds it.
+build_module() {
+	fetch "headers-$release" "linux-headers-$release" "linux-headers-${release%-*-*}-common" \
+		linux-kbuild-6.1
+	headers=$PWD/$work/headers-$release/usr/src
+	# It names the place where the package would be installed.
+	sed -i "s,^include .*/linux-headers-,include $headers/linux-headers-," \
+		"$headers/linux-headers-$release/Makefile"
+	[ -e "$work/vmlinux-$release" ] || {
+		unpack_vmlinux "$work/vmlinux.part"
+		mv "$work/vmlinux.part" "$work/vmlinux-$release"
+	}
+	rm -rf "$work/simd"
+	make -s -C kmod/foldback_simd dkms-tree DKMS_TREE="$PWD/$work/simd"
+	make -s -C "$work/simd" KDIR="$headers/linux-headers-$release" BTF="$PWD/$work/vmlinux-$release" \
+		>"$work/simd.log" 2>&1 || {
+		cat "$work/simd.log" >&2
+		die "foldback_simd does not build"
+	}
 }
 
 # ---- the initramfs ----------------------------------------------------------------------------
@@ -133,6 +186,17 @@ nobody:x:65534:65534::/:/bin/false' >"$root/etc/passwd"
 		add_program "$work/tests/$name" "/tests/$name"
 		echo "$name /tests/$name --test-threads 2 $(tests_of "$name")" >>"$root/tests/list"
 	done
+	install -m 644 "$work/simd/foldback_simd.ko" "$root/modules"
+	# foldback doctor finds something missing here: MPI.
+	echo 'foldback doctor | grep "fold: AVX2 by foldback_simd"' >"$root/tests/doctor"
+	with="env FOLDBACK_TEST_SIMD=1 /tests/bpf --test-threads"
+	cat >>"$root/tests/list" <<-END
+		simd insmod /modules/foldback_simd.ko
+		simd $with 1 $SIMD_COUNTS
+		simd $with 2 $SIMD_TESTS
+		simd sh /tests/doctor
+		simd rmmod foldback_simd
+	END
 }
 
 # ---- the run ----------------------------------------------------------------------------------
@@ -150,6 +214,7 @@ root=$work/root
 log=$work/log
 [ $# -gt 0 ] || build_tests
 fetch_kernel
+[ $# -gt 0 ] || build_module
 build_root "$@"
 (cd "$root" && find . | cpio -o -H newc --quiet) | gzip -1 >"$work/initramfs.gz"
 say "booting $release"

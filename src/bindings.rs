@@ -9,6 +9,11 @@ pub static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/foldback.
 /// The same programs for jumbo frames.
 pub static JUMBO_PROGRAMS: &[u8] =
     include_bytes!(concat!(env!("OUT_DIR"), "/foldback_jumbo.bpf.o"));
+/// The programs for the usual MTU that fold by the kernel module foldback_simd.
+pub static SIMD_PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/foldback_simd.bpf.o"));
+/// The same programs for jumbo frames.
+pub static JUMBO_SIMD_PROGRAMS: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/foldback_jumbo_simd.bpf.o"));
 
 /// The program of `bpf/lab_faults.bpf.c`.
 pub mod lab_faults {

@@ -44,6 +44,9 @@ mod place;
 mod pull;
 #[path = "bpf/ring.rs"]
 mod ring;
+#[cfg(target_arch = "x86_64")]
+#[path = "bpf/simd.rs"]
+mod simd;
 #[path = "bpf/star.rs"]
 mod star;
 #[path = "bpf/super_frame.rs"]

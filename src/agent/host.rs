@@ -308,6 +308,7 @@ impl Host {
             });
         Ok(Status {
             interfaces: interfaces.collect(),
+            fold: self.programs.fold(),
             groups: self.groups.len(),
             host_counters: self.programs.host_counters()?,
         })

@@ -37,6 +37,7 @@ mod programs;
 mod protocol;
 mod server;
 mod service;
+pub mod simd;
 mod slots;
 pub(crate) mod socket;
 mod spec;

@@ -12,6 +12,7 @@ use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::interface;
 use crate::agent::options::Options;
 use crate::agent::programs::{self, Programs};
+use crate::agent::simd::Fold;
 use crate::agent::sys;
 
 /// The oldest Linux that foldback is tested on: major and minor number.
@@ -52,10 +53,10 @@ fn load(options: &Options) -> Result<Programs> {
     Programs::load(options.port, interface::chunks()?)
 }
 
-/// Loads the TC programs and lets them go again; how long that took.
-pub fn load_tc(options: &Options) -> Result<Duration> {
+/// Loads the TC programs and lets them go again; how long that took, and by what they would have folded.
+pub fn load_tc(options: &Options) -> Result<(Duration, Fold)> {
     let start = Instant::now();
-    load(options).map(|_| start.elapsed())
+    load(options).map(|programs| (start.elapsed(), programs.fold()))
 }
 
 /// Loads the XDP program too.

@@ -7,6 +7,9 @@
 //! There are two sets of programs: for chunks that fit the usual MTU, and for chunks of jumbo frames, whose cells
 //! take six times the memory. A host has one of them.
 //!
+//! Either exists once more, for hosts with the kernel module foldback_simd. A program that calls a module needs it to be
+//! loaded, so these are loaded only where it is found, and hold it until they end.
+//!
 //! Only descriptors of programs and maps are kept; libbpf's objects are gone after loading.
 
 use std::ffi::OsStr;
@@ -25,9 +28,11 @@ use libbpf_rs::{
 use crate::agent::capability::capable;
 use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::pod;
+use crate::agent::simd::{Fold, Module};
 use crate::agent::spec::Chunks;
 use crate::bindings::{
-    FB_MAX_GROUPS, FB_PARTS, JUMBO_PROGRAMS, PROGRAMS, fb_counters, fb_group, fb_part,
+    FB_MAX_GROUPS, FB_PARTS, JUMBO_PROGRAMS, JUMBO_SIMD_PROGRAMS, PROGRAMS, SIMD_PROGRAMS,
+    fb_counters, fb_group, fb_part,
 };
 use crate::wire::{Seal, cells};
 
@@ -35,6 +40,7 @@ use crate::wire::{Seal, cells};
 pub(crate) struct Programs {
     port: u16,
     chunks: Chunks,
+    fold: Fold,
     tc_ingress: OwnedFd,
     tc_egress: OwnedFd,
     xdp_ingress: Option<OwnedFd>,
@@ -70,9 +76,20 @@ impl AsFd for CellMap {
 impl Programs {
     /// Loads the TC programs for such chunks, and makes the maps.
     pub(crate) fn load(port: u16, chunks: Chunks) -> Result<Self> {
+        match Module::find().fold() {
+            Fold::Swar => Self::load_with(port, chunks, Fold::Swar),
+            // It may be of another release, or this process may lack CAP_SYS_ADMIN, which modules' types take.
+            Fold::Avx2 => Self::load_with(port, chunks, Fold::Avx2).or_else(|error| {
+                log::warn!("foldback_simd is loaded, but not used: {error}");
+                Self::load_with(port, chunks, Fold::Swar)
+            }),
+        }
+    }
+
+    fn load_with(port: u16, chunks: Chunks, fold: Fold) -> Result<Self> {
         let start = Instant::now();
         let doing = || "loading the TC programs".to_string();
-        let mut open = open(port, chunks).context(ErrorKind::Kernel, doing)?;
+        let mut open = open(port, chunks, fold).context(ErrorKind::Kernel, doing)?;
         for mut program in open.progs_mut() {
             let xdp = program.prog_type() == ProgramType::Xdp;
             program.set_autoload(!xdp);
@@ -87,6 +104,7 @@ impl Programs {
         let programs = Self {
             port,
             chunks,
+            fold,
             tc_ingress: find_program(&object, "fb_tc_ingress")?,
             tc_egress: find_program(&object, "fb_tc_egress")?,
             xdp_ingress: None,
@@ -97,13 +115,18 @@ impl Programs {
             counters: find(&shared, "counters")?,
             shared,
         };
-        log::debug!("TC programs loaded in {:.1?}, {chunks:?}", start.elapsed());
+        log::debug!("TC programs loaded in {:.1?}, {chunks:?}, {fold}", start.elapsed());
         Ok(programs)
     }
 
     /// The chunks that they are for.
     pub(crate) fn chunks(&self) -> Chunks {
         self.chunks
+    }
+
+    /// The instructions that they fold long chunks by.
+    pub(crate) fn fold(&self) -> Fold {
+        self.fold
     }
 
     /// From one cell to the next.
@@ -137,7 +160,7 @@ impl Programs {
     fn load_xdp(&self) -> Result<OwnedFd> {
         let start = Instant::now();
         let doing = || "loading the XDP program".to_string();
-        let mut open = open(self.port, self.chunks).context(ErrorKind::Kernel, doing)?;
+        let mut open = open(self.port, self.chunks, self.fold).context(ErrorKind::Kernel, doing)?;
         for mut program in open.progs_mut() {
             let xdp = program.prog_type() == ProgramType::Xdp;
             program.set_autoload(xdp);
@@ -296,11 +319,13 @@ pub(crate) fn log_libbpf() {
 }
 
 /// The programs for such chunks, which are to use a port.
-fn open(port: u16, chunks: Chunks) -> libbpf_rs::Result<OpenObject> {
+fn open(port: u16, chunks: Chunks, fold: Fold) -> libbpf_rs::Result<OpenObject> {
     log_libbpf();
-    let object = match chunks {
-        Chunks::Usual => PROGRAMS,
-        Chunks::Jumbo => JUMBO_PROGRAMS,
+    let object = match (chunks, fold) {
+        (Chunks::Usual, Fold::Swar) => PROGRAMS,
+        (Chunks::Usual, Fold::Avx2) => SIMD_PROGRAMS,
+        (Chunks::Jumbo, Fold::Swar) => JUMBO_PROGRAMS,
+        (Chunks::Jumbo, Fold::Avx2) => JUMBO_SIMD_PROGRAMS,
     };
     let mut open = ObjectBuilder::default().open_memory(object)?;
     for mut map in open.maps_mut() {

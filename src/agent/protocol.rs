@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::error::{Error, ErrorKind, Result};
 use crate::agent::hook::{Hook, Tc};
+use crate::agent::simd::Fold;
 use crate::agent::spec::GroupSpec;
 use crate::bindings::{FB_INTF_VERSION, FB_WIRE_VERSION, fb_counters};
 
 /// Version of this module. Bump on any change of meaning.
-pub const PROTOCOL_VERSION: u32 = 8;
+pub const PROTOCOL_VERSION: u32 = 9;
 /// Longest request: 64 members take 1.3 KB.
 pub const MAX_REQUEST: usize = 8 << 10;
 /// Longest reply: a page of groups.
@@ -144,6 +145,8 @@ pub struct InterfaceReply {
 pub struct Status {
     /// The interfaces that the programs are attached to.
     pub interfaces: Vec<InterfaceStatus>,
+    /// The instructions by which its programs fold long chunks.
+    pub fold: Fold,
     /// Groups of all users.
     pub groups: usize,
     /// The counters of no group.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::agent::probe::{OLDEST_KERNEL, kernel_version};
+use crate::agent::simd::{Fold, Module};
 use crate::agent::{Client, ErrorKind, Options, capable, default_address, probe};
 use crate::output::print;
 use crate::places;
@@ -113,8 +114,9 @@ fn kernel(options: &Options) -> Vec<Finding> {
         .unwrap_or_default();
     let [major, minor] = OLDEST_KERNEL;
     match probe::load_tc(options) {
-        Ok(took) => {
+        Ok((took, fold)) => {
             findings.push(ok(format!("Linux {release} takes the TC programs ({took:.0?})")));
+            findings.push(simd(fold));
         }
         Err(error) => {
             let needed = format!(
@@ -150,6 +152,27 @@ fn kernel(options: &Options) -> Vec<Finding> {
         (false, _) => note("XDP programs cannot read whole frames (Linux 5.18 can)", without),
     });
     findings
+}
+
+/// The instructions by which programs that are loaded now fold long chunks.
+fn simd(fold: Fold) -> Finding {
+    let what = format!("fold: {fold}");
+    match (fold, Module::find()) {
+        (Fold::Avx2, _) => ok(what),
+        (Fold::Swar, Module::Missing) => Finding {
+            advice: Some(
+                "the module foldback_simd, not loaded here, folds long chunks by AVX2".into(),
+            ),
+            ..ok(what)
+        },
+        (Fold::Swar, Module::WithoutAvx2) => {
+            note(what, "the module foldback_simd is of no use here: this CPU has no AVX2")
+        }
+        (Fold::Swar, Module::Useful) => note(
+            what,
+            "the module foldback_simd is loaded, but not used: is it of another release, or CAP_SYS_ADMIN missing?",
+        ),
+    }
 }
 
 fn jit() -> Finding {

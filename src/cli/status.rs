@@ -54,6 +54,7 @@ fn document(
         "socket": address,
         "agent": client.welcome(),
         "interfaces": status.interfaces,
+        "fold": status.fold,
         "groups_of_all_users": status.groups,
         "groups": groups,
         "host_counters": status.host_counters,
@@ -80,6 +81,7 @@ fn text(
     if status.interfaces.is_empty() {
         lines.push("interface  none in use".into());
     }
+    lines.push(format!("fold       {}", status.fold));
     for group in groups {
         let members: Vec<_> = group.members.iter().map(ToString::to_string).collect();
         lines.push(format!(

@@ -1,9 +1,10 @@
 //! The real programs in the kernel, attached to nothing, and their maps.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
+use foldback::agent::simd::{Fold, Module};
 use foldback::bindings as b;
 use foldback::wire::Seal;
 use foldback::wire::cells::cell_bytes;
@@ -53,6 +54,8 @@ impl Instruction {
 pub struct Kernel {
     /// Most payload of a frame.
     pub chunk_bytes: u16,
+    /// As the agent would choose.
+    pub fold: Fold,
     ingress: OwnedFd,
     egress: OwnedFd,
     xdp: OwnedFd,
@@ -73,10 +76,12 @@ const SK_BUFF_GSO_SIZE: usize = 44;
 impl Kernel {
     /// Loads all three programs, for the usual MTU, on maps of their own.
     pub fn load() -> Self {
-        Self::of(b::PROGRAMS, b::FB_CHUNK_BYTES)
+        Self::of([b::PROGRAMS, b::SIMD_PROGRAMS], b::FB_CHUNK_BYTES)
     }
 
-    fn of(object: &[u8], chunk_bytes: u32) -> Self {
+    fn of([swar, simd]: [&[u8]; 2], chunk_bytes: u32) -> Self {
+        let fold = Module::find().fold();
+        let object = if fold == Fold::Avx2 { simd } else { swar };
         assert!(geteuid().is_root(), "this test needs root: it loads BPF programs");
         let mut open = ObjectBuilder::default().open_memory(object).expect("the object opens");
         for mut program in open.progs_mut() {
@@ -96,6 +101,7 @@ impl Kernel {
         };
         Self {
             chunk_bytes: chunk_bytes as u16,
+            fold,
             ingress: program("fb_tc_ingress"),
             egress: program("fb_tc_egress"),
             xdp: program("fb_xdp_ingress"),
@@ -116,7 +122,9 @@ impl Kernel {
     /// The same, for jumbo frames.
     pub fn jumbo() -> &'static Self {
         static JUMBO: OnceLock<Kernel> = OnceLock::new();
-        JUMBO.get_or_init(|| Self::of(b::JUMBO_PROGRAMS, b::FB_JUMBO_BYTES))
+        JUMBO.get_or_init(|| {
+            Self::of([b::JUMBO_PROGRAMS, b::JUMBO_SIMD_PROGRAMS], b::FB_JUMBO_BYTES)
+        })
     }
 
     fn program(&self, hook: Hook) -> &OwnedFd {
@@ -202,6 +210,11 @@ impl Kernel {
         Verdict { code, mark, packet: out, ns: options.duration }
     }
 
+    /// The XDP program, to be attached.
+    pub fn xdp(&self) -> BorrowedFd<'_> {
+        self.xdp.as_fd()
+    }
+
     /// Makes cells for a group, and lets the programs know both.
     pub fn add_group(&self, token: u64, seal: &Seal, group: &b::fb_group) -> MapHandle {
         let inner = create_cells(group.window, self.chunk_bytes);
@@ -257,10 +270,19 @@ impl Kernel {
         from_bytes(&bytes.expect("the group is there"))
     }
 
+    fn counter_bytes(&self, slot: u32) -> Vec<Vec<u8>> {
+        let values = self.counters.lookup_percpu(&slot.to_ne_bytes(), MapFlags::ANY);
+        values.expect("counters").expect("an element")
+    }
+
+    /// Counters of a slot, of each CPU.
+    pub fn counters_by_cpu(&self, slot: u32) -> Vec<b::fb_counters> {
+        self.counter_bytes(slot).iter().map(|bytes| from_bytes(bytes)).collect()
+    }
+
     /// Counters of a slot, over all CPUs.
     pub fn counters(&self, slot: u32) -> b::fb_counters {
-        let values = self.counters.lookup_percpu(&slot.to_ne_bytes(), MapFlags::ANY);
-        let values = values.expect("counters").expect("an element");
+        let values = self.counter_bytes(slot);
         let mut sum = vec![0_u8; size_of::<b::fb_counters>()];
         for value in values {
             for (sum, word) in
