@@ -22,7 +22,8 @@ pub(super) struct Limits {
     pub(super) per_family: usize,
     /// Families, for a program may make ever new sets of ranks. Each rank has the families that it is part of.
     pub(super) families: usize,
-    /// Groups of all families together: each takes a slot of the agent's and 1.5 MB, which others may need.
+    /// Groups of all families together: each takes a slot of the agent's and up to 3 MB, which others may
+    /// need.
     pub(super) in_all: usize,
 }
 

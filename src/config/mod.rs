@@ -27,8 +27,8 @@ pub(crate) struct Shared {
     pub policy: Policy,
     /// Eligible calls on a communicator after which its group is set up.
     pub setup_calls: u32,
-    /// Cells of a group.
-    pub window: u32,
+    /// Cells of a group; `None`: as [`Shared::window_among`] says.
+    pub window: Option<u32>,
     /// How folds to all go; `None`: as is best for the group.
     pub algorithm: Option<Algorithm>,
     /// The kind of sums of floating point.
@@ -130,10 +130,19 @@ pub(crate) enum Report {
 /// (docs/benchmarks.md, Without programs).
 const MAX_BYTES_BY_SOCKETS: usize = FB_CHUNK_BYTES as usize;
 
+/// Most members of a group to which more than the least number of cells is of no use.
+const FEW_MEMBERS: usize = 4;
+
 impl Shared {
     /// The longest message that may be folded in a group without programs, unless a limit is given.
     pub fn most_bytes_by_sockets(&self) -> usize {
         if self.limited { usize::MAX } else { MAX_BYTES_BY_SOCKETS }
+    }
+
+    /// Cells of a group of so many members. Between more of them each has fewer chunks of a message under way, so
+    /// that long messages are faster with more cells (docs/benchmarks.md, The window).
+    pub fn window_among(&self, members: usize) -> u32 {
+        self.window.unwrap_or(if members <= FEW_MEMBERS { 1024 } else { 2048 })
     }
 
     /// The longest exact or quantized sum that may be folded. The limits of speed do not count, for MPI has nothing
@@ -160,7 +169,7 @@ impl Default for Config {
                 limited: false,
                 policy: Policy::Auto,
                 setup_calls: 300,
-                window: 1024,
+                window: None,
                 algorithm: None,
                 sum: Sum::Auto,
                 quantize: None,

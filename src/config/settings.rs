@@ -102,11 +102,11 @@ pub const SETTINGS: &[Setting] = &[
     Setting { name: "FOLDBACK_AUTH", form: "on or off", reader: AllRanks, default: "`on`",
         meaning: "`on`: each frame bears a code that only members of its group can make, and no frame is believed without it ([security](../running/security.md)); `off`: a checksum, which finds accidents only, and costs less",
         parse: Some(|config, text| one_of(&mut config.shared.auth, text, &[("on", true), ("off", false)])) },
-    Setting { name: "FOLDBACK_WINDOW", form: "a power of two from 256 to 4096", reader: AllRanks, default: "1024",
+    Setting { name: "FOLDBACK_WINDOW", form: "a power of two from 256 to 4096", reader: AllRanks, default: "1024 up to 4 hosts, 2048 beyond",
         meaning: "number of cells of a group, a power of two from 256 to 4096. A cell takes 1472 bytes of kernel memory on each host. If the hosts' links have an MTU of 4096 or more, a group has a quarter of this number, at least 256, and a cell takes 8960 bytes",
         parse: Some(|config, text| {
-            number(&mut config.shared.window, text)?;
-            let window = config.shared.window;
+            let window = text.parse::<u32>().ok()?;
+            config.shared.window = Some(window);
             (window.is_power_of_two() && (LEAST_WINDOW..=FB_MAX_WINDOW).contains(&window)).then_some(())
         }) },
     Setting { name: "FOLDBACK_SETUP_TIMEOUT", form: "seconds, at least 1", reader: EachRank, default: "60",

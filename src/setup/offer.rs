@@ -69,7 +69,8 @@ impl HostOffer {
             }
         }
         if transport != TransportChoice::Sockets {
-            match agent.interface(request.haste, (address, shared.window)) {
+            let window = shared.window_among(roster.members.len());
+            match agent.interface(request.haste, (address, window)) {
                 Ok((client, interface)) => {
                     offer.chunk_bytes = learnt.chunk_bytes(interface.max_chunk_bytes & !7);
                     offer.port = client.welcome().port;

@@ -98,7 +98,7 @@ impl Terms {
                 chunk_bytes,
                 multicast: all_may_hear && can_share_address(members),
             },
-            window: window_for(shared.window, chunk_bytes),
+            window: window_for(shared.window_among(members), chunk_bytes),
             port: leader.keeper.filter(|_| by_sockets).unwrap_or(leader.port),
             peers: leaders().enumerate().map(contact).collect(),
             meeting: leader.meeting.clone(),
@@ -172,6 +172,19 @@ mod tests {
         assert_eq!(of(&offers), (LONG, 256, false, 7));
         offers[2].chunk_bytes = USUAL;
         assert_eq!(of(&offers), (USUAL, 1024, false, 7));
+    }
+
+    #[test]
+    fn groups_of_more_hosts_have_more_cells() {
+        let of = |hosts, window| {
+            let config = Config::default();
+            let shared = Shared { window, ..config.shared };
+            let terms =
+                Terms::of(&roster(hosts, 3), &offers(hosts), TransportChoice::Auto, &shared);
+            terms.unwrap_or_else(|why| panic!("{why}")).window
+        };
+        assert_eq!([2, 4, 5, 8].map(|hosts| of(hosts, None)), [256, 256, 512, 512]);
+        assert_eq!([2, 8].map(|hosts| of(hosts, Some(4096))), [1024, 1024]);
     }
 
     #[test]

@@ -455,7 +455,7 @@ mod tests {
         // As the record has it, of 1,024 cells.
         let most = |of: &[usize], chunks| limits(of, chunks).parcel(false);
         assert_eq!(most(&[2; 4], 32), Some(9345));
-        assert_eq!((most(&[4; 2], 44), most(&[8; 8], 16)), (Some(3864), Some(344)));
+        assert_eq!((most(&[4; 2], 44), most(&[8; 8], 32)), (Some(3864), Some(696)));
         // The slip is the limit.
         assert_eq!(limits(&[4, 4], 44).parcel(true), Some(65528 / 7 - 16));
         // 64 bytes are the least.

@@ -212,8 +212,8 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
             // Counted from the oldest that is waited for: what others learn of us must not fall
             // behind (docs/contributing/protocol.md).
             let room = match &next {
-                Next::Stripe(stripe) => self.room_for(stripe.numbers()),
-                Next::Exchange(pairs) => self.room_for(pairs.numbers()),
+                Next::Stripe(stripe) => self.room_for(stripe.numbers(), stripe.root.is_none()),
+                Next::Exchange(pairs) => self.room_for(pairs.numbers(), false),
                 Next::Chunk => {
                     let under_way = self.next_seq - 1 - self.done;
                     (under_way < chunks_in_flight(self.cells.window())).then_some(1)

@@ -1,6 +1,5 @@
 //! The places of an exchange's pieces in a group's sequence. Pure.
 
-use super::stripe::in_flight;
 use crate::bindings as b;
 
 /// The ends of an exchange's parcels among `R`, as far as all of these know them: the members of a group, or the ranks
@@ -72,7 +71,7 @@ impl Pairs {
 /// Most chunks of a parcel, in groups of so many members. An exchange takes a quarter of the window at most, and a
 /// parcel is a super-frame at most. 0: the window is too small for any.
 pub(super) fn most_rows(members: usize, window: u64) -> usize {
-    (in_flight(window) as usize / (2 * members)).min(b::FB_MOST_FRAMES as usize)
+    (window as usize / (8 * members)).min(b::FB_MOST_FRAMES as usize)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 
 use super::cells::Memory;
 use super::flight::{Awaited, Coming, Flights};
-use super::stripe::{Stripe, in_flight};
+use super::stripe::{Stripe, most_under_way};
 use super::transfer::{Kind, Transfer};
 use super::{Buffers, Mismatch, Transport, Wire, most_frames};
 use crate::bindings as b;
@@ -26,15 +26,15 @@ impl<M: Memory, F: Transport, B: Buffers> Wire<M, F, B> {
             Kind::Broadcast(root) => Some(root),
             _ => None,
         };
-        Stripe { root, ..Stripe::new(self.next_seq, started, of, members, window) }
+        Stripe::new(self.next_seq, started..of, members, root, window)
     }
 
     /// So much of the sequence, of a stripe or an exchange, if it may be under way beside what is.
-    pub(super) fn room_for(&self, numbers: u64) -> Option<u64> {
+    pub(super) fn room_for(&self, numbers: u64, is_to_all: bool) -> Option<u64> {
         // If nothing is awaited, there is room even behind a sync that `done` does not count yet.
         let under_way = self.flights.oldest().map_or(0, |oldest| self.next_seq - oldest);
-        let fits = under_way == 0 || under_way + numbers <= in_flight(self.cells.window());
-        fits.then_some(numbers)
+        let most = most_under_way(is_to_all, self.cells.window());
+        (under_way == 0 || under_way + numbers <= most).then_some(numbers)
     }
 
     /// Sends this member's pieces, and notes what is to come. The sequence has room for it all.

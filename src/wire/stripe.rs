@@ -23,21 +23,22 @@ pub(super) struct Stripe {
 }
 
 impl Stripe {
-    /// Rows that a stripe has at most: two stripes may be under way. 0: the window is too small.
-    fn most_rows(members: usize, window: u64) -> usize {
-        (in_flight(window) as usize / (4 * members)).min(b::FB_MOST_FRAMES as usize)
-    }
-
-    /// The stripe that begins with chunk `first` of so many.
-    pub(super) fn new(base: u64, first: usize, of: usize, members: usize, window: u64) -> Self {
-        let chunks = (of - first).min(members * Self::most_rows(members, window));
+    /// The stripe that begins with the first of so many `chunks`.
+    pub(super) fn new(
+        base: u64,
+        chunks: Range<usize>,
+        members: usize,
+        root: Option<u8>,
+        window: u64,
+    ) -> Self {
+        let most = members * most_rows(members, root, window);
+        let (first, chunks) = (chunks.start, chunks.len().min(most));
         let rows = chunks.div_ceil(members);
-        Self { base, first, chunks, rows, members, root: None, consumed: u64::MAX }
+        Self { base, first, chunks, rows, members, root, consumed: u64::MAX }
     }
 
     pub(super) fn pieces(&self) -> u64 {
-        let sources = if self.root.is_some() { 1 } else { self.members };
-        (sources * self.rows) as u64
+        (sources(self.members, self.root) * self.rows) as u64
     }
 
     /// How much of the sequence it takes.
@@ -67,15 +68,28 @@ impl Stripe {
     }
 }
 
-/// Numbers of the sequence that stripes may have under way: a quarter of the window, as
-/// docs/contributing/protocol.md wants it.
-pub(super) fn in_flight(window: u64) -> u64 {
-    window / 4
+/// The number of members that send pieces.
+fn sources(members: usize, root: Option<u8>) -> usize {
+    if root.is_some() { 1 } else { members }
+}
+
+/// Rows that a stripe has at most: two stripes may be under way. 0: the window is too small.
+fn most_rows(members: usize, root: Option<u8>, window: u64) -> usize {
+    let numbers_of_a_row = sources(members, root) + members;
+    let most = most_under_way(root.is_none(), window) as usize / (2 * numbers_of_a_row);
+    most.min(b::FB_MOST_FRAMES as usize)
+}
+
+/// Numbers of the sequence that stripes and exchanges may have under way. If the results of a stripe go to all, that is
+/// all that the invariant of docs/contributing/protocol.md, "Syncs", leaves to it. Else the sender would be too far
+/// ahead for the cells to stay in caches.
+pub(super) fn most_under_way(is_to_all: bool, window: u64) -> u64 {
+    if is_to_all { window / 2 - 2 } else { window / 4 }
 }
 
 /// Whether groups of so many members can go by shards.
 pub(super) fn serves(members: usize, window: u64) -> bool {
-    Stripe::most_rows(members, window) > 0
+    most_rows(members, None, window) > 0
 }
 
 #[cfg(test)]
@@ -85,26 +99,46 @@ mod tests {
     /// Every number of a stripe names one thing, and every chunk has one owner.
     #[test]
     fn stripes_divide_a_message() {
-        for (members, chunks, window) in
-            [(2, 47, 1024), (3, 1, 256), (8, 46, 1024), (64, 200, 1024), (5, 1000, 4096)]
-        {
-            let (mut base, mut first) = (1, 0);
-            while first < chunks {
-                let stripe = Stripe::new(base, first, chunks, members, window);
-                assert!(stripe.numbers() <= window / 4 && stripe.chunks > 0, "{stripe:?}");
-                let mut numbers = Vec::new();
-                for member in 0..members as u8 {
-                    numbers.extend((0..stripe.rows).map(|row| stripe.piece(member, row)));
-                }
-                for chunk in first..first + stripe.chunks {
-                    assert!(stripe.shard(stripe.owner(chunk)).contains(&chunk), "{stripe:?}");
-                    numbers.push(stripe.broadcast(chunk));
-                }
-                assert!(numbers.is_sorted_by(|a, b| a < b), "{stripe:?}");
-                assert!(*numbers.last().unwrap() < base + stripe.numbers());
-                (base, first) = (base + stripe.numbers(), first + stripe.chunks);
-            }
+        let messages =
+            [(2, 47, 1024), (3, 1, 256), (8, 46, 1024), (64, 200, 1024), (5, 1000, 4096)];
+        for (members, of, window) in messages {
+            divides(members, of, window, None);
+            divides(members, of, window, Some(1));
         }
-        assert!(serves(64, 1024) && !serves(64, 256));
+        assert!(serves(64, 1024) && serves(31, 256) && !serves(32, 256));
+    }
+
+    fn divides(members: usize, of: usize, window: u64, root: Option<u8>) {
+        let (mut base, mut first) = (1, 0);
+        while first < of {
+            let stripe = Stripe::new(base, first..of, members, root, window);
+            let most = most_under_way(root.is_none(), window);
+            assert!(2 * stripe.numbers() <= most, "{stripe:?}");
+            assert!(stripe.chunks > 0, "{stripe:?}");
+            let mut numbers = Vec::new();
+            for source in 0..sources(members, root) as u8 {
+                numbers.extend((0..stripe.rows).map(|row| stripe.piece(source, row)));
+            }
+            for chunk in first..first + stripe.chunks {
+                assert!(stripe.shard(stripe.owner(chunk)).contains(&chunk), "{stripe:?}");
+                numbers.push(stripe.broadcast(chunk));
+            }
+            assert!(numbers.is_sorted_by(|a, b| a < b), "{stripe:?}");
+            assert!(*numbers.last().unwrap() < base + stripe.numbers());
+            (base, first) = (base + stripe.numbers(), first + stripe.chunks);
+        }
+    }
+
+    /// One row more would be too long for two stripes.
+    #[test]
+    fn a_stripe_is_as_long_as_two_may_be() {
+        for (members, root, window) in [(8, None, 1024), (8, Some(0), 1024), (64, None, 4096)] {
+            let numbers = |stripe: Stripe| {
+                let row = (sources(members, root) + members) as u64;
+                (2 * stripe.numbers(), 2 * (stripe.numbers() + row))
+            };
+            let (two, more) = numbers(Stripe::new(1, 0..9999, members, root, window));
+            assert!((two..more).contains(&most_under_way(root.is_none(), window)));
+        }
     }
 }

@@ -20,7 +20,7 @@ use crate::harness::{FOLDBACK, Lab, succeed, wait};
 /// Hosts of most tests.
 pub const HOSTS: u32 = 3;
 pub const NOBODY: &str = "65534";
-/// The window of groups where nobody asks for another.
+/// The window of groups of few hosts where nobody asks for another.
 const WINDOW: u32 = 1024;
 const SOON: Duration = Duration::from_secs(600);
 
