@@ -9,7 +9,7 @@ LIBDIR ?= $(PREFIX)/lib
 FOLDBACK := target/release/foldback
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mpis setup-apps setup-science setup-training setup-gnn build lint header test test-quick test-long soak mutations test-apps test-kernels \
+.PHONY: help setup setup-mpis setup-apps setup-science setup-training setup-gnn build lint header test test-quick test-long soak mutations test-apps test-kernels test-machines \
 	bench bench-apps bench-results instructions demo training-demo gnn-demo wordcount-demo install uninstall clean
 
 help: ## this text
@@ -64,6 +64,10 @@ test-apps: build setup-apps setup-science setup-training ## programs of others, 
 test-kernels: build ## boot Debian 12's kernel and run the packet fixtures there
 	@scripts/setup.sh kernels
 	@scripts/test-kernels.sh
+
+test-machines: build ## a job between two virtual machines, over TC and over native XDP, and its times (6 minutes)
+	@scripts/setup.sh kernels
+	@scripts/test-machines.sh
 
 bench: build ## compare with the real MPI; tables and charts in target/bench (as root)
 	$(FOLDBACK) bench --out target/bench $(BENCH)

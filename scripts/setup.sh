@@ -4,7 +4,7 @@
 #
 #   scripts/setup.sh            build, tests, benchmarks, demo
 #   scripts/setup.sh WHAT…      that, and what these need:
-#       kernels                 scripts/test-kernels.sh
+#       kernels                 scripts/test-kernels.sh and test-machines.sh
 #       mpis                    scripts/setup-mpis.sh
 #       apps                    the programs of make test-apps, but for
 #       science                 its programs of science, and make bench-apps': 110 packages, of 150 MB

@@ -1,9 +1,8 @@
 #!/bin/sh
 # Boots the kernel of Debian 12 (6.1) in qemu, with nothing but busybox, iproute2 and the programs
 # under test in an initramfs, and runs these there. Then it loads the kernel module foldback_simd
-# and runs the tests of folds again, with programs that call it. No disk, no network, no privilege needed; the
-# kernel's package is unpacked under target/, not installed. Under software emulation it is up in
-# seconds.
+# and runs the tests of folds again, with programs that call it. No disk, no network, no privilege
+# needed. Under software emulation it is up in seconds.
 #
 #   scripts/test-kernels.sh [COMMAND ARG…]    instead of the tests, run one command there
 set -eu
@@ -18,10 +17,6 @@ tests_of() {
 	[ "$1" != agent ] || echo "attaching:: a_killed_rank pile_up"
 }
 
-# Modules of this kernel that they need: the lab's links and switch, and TC hooks (tcx came with
-# Linux 6.6).
-MODULES="veth bridge sch_ingress cls_bpf cls_u32 sch_tbf"
-
 # Tests of tests/bpf.rs that run again with the module: of everything that folds. The first one
 # counts its folds, and so runs alone.
 SIMD_COUNTS="simd::the_module"
@@ -31,58 +26,15 @@ SIMD_TESTS="fold:: jumbo:: direct:: ring:: verifier:: simd::a_fold_leaves"
 GUEST_SECONDS=2400
 TEST_SECONDS=1000
 
+me=test-kernels
 work=target/kernels
-die() {
-	echo "test-kernels: $*" >&2
-	exit 1
-}
-say() {
-	echo "test-kernels: $*" >&2
-}
-
-for tool in qemu-system-x86_64 busybox cpio depmod ip tc ldd gcc lz4 pahole bpftool; do
-	command -v "$tool" >/dev/null || PATH=$PATH:/usr/sbin:/sbin
-	command -v "$tool" >/dev/null || die "no $tool: run scripts/setup.sh kernels"
-done
-
-# ---- the kernel -------------------------------------------------------------------------------
-
-# The newest that apt knows; the metapackage depends on it.
-find_package() {
-	apt-cache depends linux-image-cloud-amd64 2>/dev/null |
-		sed -n 's/^ *Depends: *\(linux-image-6\.1\.[^ ]*\).*/\1/p' | head -n 1
-}
-
-# Unpacks packages into $work/$1, once.
-fetch() {
-	[ ! -d "$work/$1" ] || return 0
-	into=$1
-	shift
-	say "fetching $*"
-	rm -rf "$work/download" "$work/$into.part"
-	mkdir -p "$work/download"
-	(cd "$work/download" && apt-get -q -o APT::Sandbox::User=root download "$@" >/dev/null) ||
-		die "cannot download $*"
-	for file in "$work"/download/*.deb; do
-		dpkg -x "$file" "$work/$into.part"
-	done
-	mv "$work/$into.part" "$work/$into"
-	rm -r "$work/download"
-}
-
-fetch_kernel() {
-	package=$(find_package)
-	if [ -z "$package" ]; then
-		[ "$(id -u)" -eq 0 ] || die "apt has no package lists: apt-get update, as root"
-		apt-get -q update >/dev/null || die "apt-get update failed"
-		package=$(find_package)
-	fi
-	[ -n "$package" ] || die "apt knows no linux-image-cloud-amd64 with a 6.1 kernel"
-	fetch "$package" "$package"
-	kernel=$work/$package
-	release=$(ls "$kernel/lib/modules")
-	[ -e "$kernel/lib/modules/$release/modules.dep" ] || depmod -b "$kernel" "$release"
-}
+log=$work/log
+# What the tests need of this kernel: the lab's links and switch, and TC hooks (tcx came with
+# Linux 6.6).
+guest_modules="veth bridge sch_ingress cls_bpf cls_u32 sch_tbf"
+# shellcheck source=scripts/guest.sh
+. scripts/guest.sh
+need_tools gcc lz4 pahole bpftool
 
 # ---- the module foldback_simd -----------------------------------------------------------------
 
@@ -123,26 +75,7 @@ build_module() {
 	}
 }
 
-# ---- the initramfs ----------------------------------------------------------------------------
-
-# A program and the shared libraries that it is linked with, at the same places.
-add_program() {
-	install -D -m 755 "$1" "$root/$2"
-	# "libc.so.6 => /lib/… (0x…)" and "/lib64/ld-linux… (0x…)"; nothing for a static program.
-	ldd "$1" 2>/dev/null | sed -n 's/^[^/]*\(\/[^ ]*\) (0x.*/\1/p' | while read -r library; do
-		[ -e "$root$library" ] || install -D -m 755 "$library" "$root$library"
-	done
-}
-
-add_modules() {
-	for module in $MODULES; do
-		modprobe -d "$kernel" -S "$release" --show-depends "$module" ||
-			die "the kernel has no module $module"
-	done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++' | while read -r file; do
-		install -D -m 644 "$file" "$root/modules/$(basename "$file")"
-		echo "/modules/$(basename "$file")" >>"$root/modules/order"
-	done
-}
+# ---- the tests ---------------------------------------------------------------------------------
 
 # The path at which cargo put an integration test.
 test_binary() {
@@ -162,22 +95,7 @@ build_tests() {
 	done
 }
 
-build_root() {
-	rm -rf "$root"
-	mkdir -p "$root/bin" "$root/sbin" "$root/modules" "$root/tests" "$root/etc" "$root/root"
-	for directory in proc sys dev run tmp; do
-		mkdir "$root/$directory"
-	done
-	install -m 755 "$(command -v busybox)" "$root/bin/busybox"
-	echo 'root:x:0:0::/root:/bin/sh
-nobody:x:65534:65534::/:/bin/false' >"$root/etc/passwd"
-	echo '127.0.0.1 localhost' >"$root/etc/hosts"
-	add_modules
-	add_program "$(command -v ip)" /sbin/ip
-	add_program "$(command -v tc)" /sbin/tc
-	add_program target/release/foldback /bin/foldback
-	install -m 755 target/release/libfoldback.so "$root/bin/libfoldback.so"
-	install -m 755 scripts/test-kernels-init.sh "$root/init"
+add_tests() {
 	if [ $# -gt 0 ]; then
 		echo "command $*" >"$root/tests/list"
 		return
@@ -199,24 +117,12 @@ nobody:x:65534:65534::/:/bin/false' >"$root/etc/passwd"
 	END
 }
 
-# ---- the run ----------------------------------------------------------------------------------
-
-boot() {
-	# Not -accel kvm: it is there or works only on some machines, and this is fast enough.
-	timeout --foreground "$GUEST_SECONDS" qemu-system-x86_64 -accel tcg -cpu max -smp 2 -m 1G \
-		-nodefaults -no-user-config -display none -no-reboot -serial stdio \
-		-kernel "$kernel/boot/vmlinuz-$release" -initrd "$work/initramfs.gz" \
-		-append "console=ttyS0 quiet panic=-1 test_seconds=$TEST_SECONDS" </dev/null
-}
-
-[ -e target/release/foldback ] || die "no target/release/foldback: cargo build --release"
-root=$work/root
-log=$work/log
 [ $# -gt 0 ] || build_tests
 fetch_kernel
 [ $# -gt 0 ] || build_module
-build_root "$@"
-(cd "$root" && find . | cpio -o -H newc --quiet) | gzip -1 >"$work/initramfs.gz"
+begin_root
+add_tests "$@"
+pack_root
 say "booting $release"
-boot | tr -d '\r' | tee "$log"
-grep -q '^test-kernels: PASS$' "$log" || die "FAILED under $release (or no verdict: see $log)"
+run_guest "$GUEST_SECONDS" "name=guest test_seconds=$TEST_SECONDS" -smp 2 | tr -d '\r' | tee "$log"
+grep -q '^guest: PASS$' "$log" || die "FAILED under $release (or no verdict: see $log)"
