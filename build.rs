@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use bindgen::callbacks::{DeriveInfo, ParseCallbacks};
 use libbpf_cargo::SkeletonBuilder;
 
-/// The programs themselves, whose objects are taken as they are: one for chunks that fit the usual MTU, and one for
-/// those of jumbo frames; and both for hosts with the kernel module foldback_simd.
+/// The programs, whose objects are taken as they are: for chunks that fit the usual MTU, and for chunks of jumbo
+/// frames. Either exists once more, for hosts with the kernel module foldback_simd.
 const PROGRAMS: &[&str] =
     &["bpf/foldback", "bpf/foldback_jumbo", "bpf/foldback_simd", "bpf/foldback_jumbo_simd"];
 /// Others, which have skeletons.

@@ -110,9 +110,10 @@ fb_checksum(const struct fb_frame *frame, const struct fb_payload *payload, __u3
 
 /*
  * Adds a word, in halves, to NH under both keys, of which the first has its word in `low` and
- * `high`, and gets the second's for the next. Each half is loaded by itself, and each sum takes the
- * place of an addend that is not needed again. So a word takes 12 instructions, and no more
- * registers than BPF has. The compiler adds to the operand that it has seen last, hence the order.
+ * `high`, and gets the second's for the next. Each half is loaded by a load of its own, and each
+ * sum takes the place of an addend that is not needed again. So a word takes 12 instructions, and
+ * no more registers than BPF has. The compiler adds to the operand that it has seen last, hence the
+ * order.
  */
 #define FB_NH_ADD(first, last, key_first, key_last)                                                \
 	do {                                                                                       \

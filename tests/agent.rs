@@ -129,6 +129,7 @@ fn a_group_is_made_counted_and_destroyed() {
 
         let status = client.status().unwrap();
         assert_eq!((status.groups, status.interfaces[0].tc), (1, best_tc()));
+        assert_eq!(group.fold, status.fold);
         assert_eq!(tc_names(false), ["fb_tc_ingress"]);
         assert_eq!(tc_names(true), ["fb_tc_egress"]);
 

@@ -15,6 +15,7 @@ use crate::agent::protocol::{
     GroupStatus, Hello, InterfaceReply, MAX_REPLY, Reply, Request, Status, Versions, Welcome,
     decode, encode,
 };
+use crate::agent::simd::Fold;
 use crate::agent::socket::{Packet, Socket};
 use crate::agent::spec::GroupSpec;
 use crate::agent::trust::{in_user_namespace, may_serve};
@@ -69,6 +70,8 @@ pub struct Group {
     pub cells: OwnedFd,
     /// From one of them to the next.
     pub cell_bytes: u32,
+    /// The instructions by which the programs fold its long chunks.
+    pub fold: Fold,
 }
 
 impl Client {
@@ -111,6 +114,7 @@ impl Client {
                 port: group.port,
                 cells,
                 cell_bytes: group.cell_bytes,
+                fold: group.fold,
             }),
             (other, _) => Err(unexpected(&other)),
         }

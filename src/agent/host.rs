@@ -160,6 +160,7 @@ impl Host {
             interface: interface.name.clone(),
             port: self.options.port,
             cell_bytes: self.programs.cell_bytes(),
+            fold: self.programs.fold(),
         };
         log::debug!("group {slot} for user {} (process {})", peer.uid, peer.pid);
         let record = GroupRecord {

@@ -16,7 +16,7 @@ use crate::agent::spec::GroupSpec;
 use crate::bindings::{FB_INTF_VERSION, FB_WIRE_VERSION, fb_counters};
 
 /// Version of this module. Bump on any change of meaning.
-pub const PROTOCOL_VERSION: u32 = 9;
+pub const PROTOCOL_VERSION: u32 = 10;
 /// Longest request: 64 members take 1.3 KB.
 pub const MAX_REQUEST: usize = 8 << 10;
 /// Longest reply: a page of groups.
@@ -125,6 +125,8 @@ pub struct GroupReply {
     pub port: u16,
     /// From one cell to the next.
     pub cell_bytes: u32,
+    /// The instructions by which the programs fold its long chunks.
+    pub fold: Fold,
 }
 
 /// An interface that a group could use.

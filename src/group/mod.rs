@@ -9,6 +9,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use crate::agent::simd::Fold;
 use crate::agent::{Client, Hook};
 use crate::engine::{Engine, Raw};
 use crate::keeper::Peers;
@@ -98,6 +99,7 @@ impl Group {
             host: member.host.clone(),
             interface: member.interface.clone(),
             hook: member.hook(),
+            fold: member.fold(),
             groups: 1,
             asked_again: self.engine.asked(),
             rescued: self.rescued(),
@@ -120,6 +122,11 @@ impl Member {
     pub fn hook(&self) -> String {
         self.served.as_ref().map_or_else(|| "none".into(), |served| served.hook.to_string())
     }
+
+    /// The instructions that fold long chunks here, for people.
+    fn fold(&self) -> String {
+        self.served.as_ref().map_or_else(|| "processes".into(), |served| served.fold.to_string())
+    }
 }
 
 /// A group that the agent has made, gone when its leader drops it.
@@ -129,6 +136,8 @@ pub struct Served {
     pub slot: u32,
     /// The hook that takes frames in.
     pub hook: Hook,
+    /// The instructions by which the programs fold long chunks.
+    pub fold: Fold,
     /// The process is about to end its connection.
     pub ends: bool,
 }

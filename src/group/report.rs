@@ -13,6 +13,9 @@ pub struct HostLine {
     pub interface: String,
     /// The hook that takes frames in there.
     pub hook: String,
+    /// The instructions by which it folds long chunks there.
+    #[serde(default)]
+    pub fold: String,
     /// Groups that this host was in.
     pub groups: u64,
     /// Times that a leader of this host asked for something again.
@@ -56,6 +59,7 @@ mod tests {
             host: "one".into(),
             interface: "eth0".into(),
             hook: "tc-ingress".into(),
+            fold: "SWAR in BPF".into(),
             groups,
             asked_again: 1,
             rescued: 2,

@@ -63,7 +63,8 @@ fn a_group_without_programs_has_none_to_lose_and_reports_its_own_counters() {
     for (me, group) in groups.iter().enumerate() {
         let line = group.report().expect("a leader");
         assert_eq!((line.host, line.interface), (format!("host {me}"), "lo".into()));
-        assert_eq!((line.hook, line.groups, line.rescued), ("none".into(), 1, 0));
+        assert_eq!((line.hook.as_str(), line.fold.as_str()), ("none", "processes"));
+        assert_eq!((line.groups, line.rescued), (1, 0));
         assert!(line.kernel["frames_out"].as_u64() > Some(0), "{:?}", line.kernel);
     }
 }

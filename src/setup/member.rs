@@ -114,6 +114,7 @@ fn by_agent(
             client: Arc::clone(client),
             slot: group.slot,
             hook: group.hook,
+            fold: group.fold,
             ends: false,
         }),
         interface: group.interface,

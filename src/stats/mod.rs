@@ -136,6 +136,7 @@ mod tests {
             host: "h0".into(),
             interface: "eth0".into(),
             hook: "tc".into(),
+            fold: "SWAR in BPF".into(),
             groups: 1,
             asked_again: 0,
             rescued: 0,
@@ -163,6 +164,7 @@ mod tests {
         assert_eq!(job["collectives"][1]["bytes"], 160);
         assert_eq!(job["collectives"][1]["up_to_bytes"], 128);
         assert_eq!(job["hosts"].as_array().unwrap().len(), 1);
+        assert_eq!(job["hosts"][0]["fold"], "SWAR in BPF");
         assert_eq!(job["hosts"][0]["kernel"]["frames_in"], 6);
         assert_eq!(job["cached"]["bytes_sent"], 400);
         assert_eq!(job["pairs"]["added"], 100);

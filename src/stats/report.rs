@@ -136,9 +136,18 @@ impl JobReport {
         }
         if !self.hosts.is_empty() {
             let mut rows = vec![
-                ["host", "interface", "hook", "groups", "asked again", "rescued", "folded here"]
-                    .map(str::to_owned)
-                    .to_vec(),
+                [
+                    "host",
+                    "interface",
+                    "hook",
+                    "fold",
+                    "groups",
+                    "asked again",
+                    "rescued",
+                    "folded here",
+                ]
+                .map(str::to_owned)
+                .to_vec(),
             ];
             for host in &self.hosts {
                 let folded = host.kernel.get("contributions_folded");
@@ -146,13 +155,14 @@ impl JobReport {
                     host.host.clone(),
                     host.interface.clone(),
                     host.hook.clone(),
+                    host.fold.clone(),
                     grouped(host.groups),
                     grouped(host.asked_again),
                     grouped(host.rescued),
                     grouped(folded.and_then(serde_json::Value::as_u64).unwrap_or(0)),
                 ]);
             }
-            let _ = write!(text, "\n{}", table(&rows, &[3, 4, 5, 6]));
+            let _ = write!(text, "\n{}", table(&rows, &[4, 5, 6, 7]));
         }
         text
     }

@@ -473,11 +473,13 @@ impl Outcome {
         assert!(self.kernel(result) > 0, "the kernel sent no result: {:#}", self.stats);
     }
 
-    /// Frames came in by hooks of that kind on all hosts.
+    /// Frames came in by hooks of that kind on all hosts, and the programs there folded them.
     pub fn assert_hook(&self, kind: &str) {
         for host in self.stats["hosts"].as_array().expect("hosts in the statistics") {
             let hook = host["hook"].as_str().expect("a hook");
             assert!(hook.starts_with(kind), "the hook is {hook}, not {kind}");
+            let fold = host["fold"].as_str().expect("a fold");
+            assert_eq!(fold == "processes", kind == "none", "the fold is {fold} by hook {hook}");
         }
     }
 
