@@ -10,7 +10,7 @@ FOLDBACK := target/release/foldback
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-mpis setup-apps setup-science setup-training setup-gnn build lint header test test-quick test-long soak mutations test-apps test-kernels test-machines \
-	bench bench-apps bench-results instructions demo training-demo gnn-demo wordcount-demo install uninstall clean
+	bench bench-apps bench-results instructions demo training-demo gnn-demo wordcount-demo install uninstall packages test-packages clean
 
 help: ## this text
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -103,6 +103,14 @@ install: ## to PREFIX (/usr/local), BINDIR, LIBDIR; DESTDIR for packagers
 
 uninstall: ## remove the files of `make install` with the same variables
 	@PREFIX='$(PREFIX)' BINDIR='$(BINDIR)' LIBDIR='$(LIBDIR)' DESTDIR='$(DESTDIR)' scripts/install.sh uninstall
+
+packages: build ## a .deb and an .rpm of what `make install` installs, in target/packages
+	@scripts/setup.sh packages
+	@scripts/packages.sh
+
+test-packages: build ## make them twice, check them, install and remove them in Debian 12 and 13 (as root; 5 minutes)
+	@scripts/setup.sh packages
+	@scripts/test-packages.sh
 
 clean: ## forget all builds
 	$(CARGO) clean

@@ -12,6 +12,8 @@ case $PREFIX in
 /usr) units=/usr/lib/systemd/system ;;
 *) units=$PREFIX/lib/systemd/system ;;
 esac
+# Firewalld looks below /usr and /etc only. Elsewhere it is an example.
+services=$PREFIX/lib/firewalld/services
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 # Of `cargo build`; tests name theirs.
 : "${LIBRARY:=target/release/libfoldback.so}"
@@ -41,6 +43,9 @@ list() {
 		$LIBDIR/pkgconfig/foldback.pc
 		$PREFIX/include/foldback.h
 		$units/foldback-agent.service
+		$services/foldback.xml
+		$share/modulefiles/foldback/$version
+		$share/doc/foldback/foldback.nft
 		$share/bash-completion/completions/foldback
 		$share/fish/vendor_completions.d/foldback.fish
 		$share/zsh/site-functions/_foldback
@@ -70,6 +75,10 @@ install)
 	put 644 "$work/foldback.pc" "$LIBDIR/pkgconfig/foldback.pc"
 	sed "s,/usr/local/bin/,$BINDIR/," dist/foldback-agent.service >"$work/unit"
 	put 644 "$work/unit" "$units/foldback-agent.service"
+	put 644 dist/foldback.xml "$services/foldback.xml"
+	sed "s,@VERSION@,$version,; s,@PREFIX@,$PREFIX,; s,@LIBDIR@,$LIBDIR,; s,@BINDIR@,$BINDIR," dist/modulefile >"$work/modulefile"
+	put 644 "$work/modulefile" "$share/modulefiles/foldback/$version"
+	put 644 dist/foldback.nft "$share/doc/foldback/foldback.nft"
 	put 644 "$work/foldback.bash" "$share/bash-completion/completions/foldback"
 	put 644 "$work/foldback.fish" "$share/fish/vendor_completions.d/foldback.fish"
 	put 644 "$work/_foldback" "$share/zsh/site-functions/_foldback"
@@ -89,7 +98,7 @@ uninstall)
 	list | while read -r path; do
 		rm -f "$DESTDIR$path"
 	done
-	find "$DESTDIR$share/doc/foldback" -depth -type d -empty -delete 2>/dev/null || true
+	find "$DESTDIR$share/doc/foldback" "$DESTDIR$share/modulefiles/foldback" -depth -type d -empty -delete 2>/dev/null || true
 	;;
 *)
 	echo "usage: scripts/install.sh install|uninstall" >&2

@@ -17,7 +17,7 @@ git ls-files --cached --others --exclude-standard -z 'bpf/*.[ch]' 'kmod/**.[ch]'
 	xargs -0 clang-format --dry-run -Werror
 
 step shellcheck
-git ls-files --cached --others --exclude-standard -z 'scripts/*.sh' 'kmod/**.sh' .ci/run | xargs -0 shellcheck
+git ls-files --cached --others --exclude-standard -z 'scripts/*.sh' 'kmod/**.sh' .ci/run dist/debian/p* | xargs -0 shellcheck
 
 step clippy
 cargo clippy --release --all-targets --quiet -- -D warnings

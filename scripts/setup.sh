@@ -9,6 +9,7 @@
 #       apps                    the programs of make test-apps, but for
 #       science                 its programs of science, and make bench-apps': 110 packages, of 150 MB
 #       python                  extensions of Python, to be built
+#       packages                make packages and test-packages: also cargo-deb, which is built
 #       gnn                     NumPy and what examples/gnn needs: 20 packages, of 40 MB
 #       training                PyTorch and what benchmarks/training needs: 200 packages, of 190 MB
 set -eu
@@ -26,6 +27,9 @@ packages="$packages python3"
 packages="$packages valgrind"
 # make lint
 packages="$packages shellcheck"
+
+# Of the registry of Rust.
+cargo_packages=
 
 kernel_packages="qemu-system-x86 busybox-static cpio kmod dwarves lz4"
 
@@ -45,6 +49,7 @@ for what in "$@"; do
 		packages="$packages hpcc libfftw3-mpi-dev gromacs python3-mpi4py"
 		;;
 	training) packages="$packages python3-torch python3-sklearn python3-mpi4py python3-matplotlib" ;;
+	packages) packages="$packages rpm lintian rpmlint mmdebstrap" cargo_packages="cargo-deb" ;;
 	gnn) packages="$packages python3-numpy python3-scipy python3-mpi4py" ;;
 	python) packages="$packages python3-venv python3-dev" ;;
 	*) die "unknown argument $what" ;;
@@ -57,6 +62,13 @@ fi
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
 	die "no apt here; install by other means what these packages of Debian hold: $packages"
 fi
+
+for package in $cargo_packages; do
+	command -v "$package" >/dev/null || {
+		echo "setup: building $package"
+		cargo install --quiet --locked "$package"
+	}
+done
 
 missing=
 for package in $packages; do
