@@ -9,7 +9,7 @@
 #include "wire.h"
 
 enum {
-	FB_INTF_VERSION = 14,
+	FB_INTF_VERSION = 15,
 	FB_MAX_GROUPS = 1024, /* per host */
 	FB_MAX_WINDOW = 4096, /* cells per group */
 	/* skb->mark of frames that the programs made themselves, so that egress lets them out. An
@@ -107,6 +107,11 @@ struct fb_control {
 	__u32 multicast;
 	__u32 missed;	/* the programs: how much of that this host has not heard, of late */
 	__u64 repeated; /* the programs: frames that said what was known already, if asked for */
+	/* Leader, for the agent to show: */
+	__u64 calls;   /* operations begun */
+	__u64 left;    /* calls left to MPI, which was measured to be faster */
+	__u64 asked;   /* times that it asked for something again */
+	__u64 rescued; /* chunks ended by the second transport, as of the last look */
 };
 
 /* A key and a value, of a payload of FB_KIND_PAIRS and of a table. Every key and every value may

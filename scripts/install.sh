@@ -46,6 +46,7 @@ list() {
 		$services/foldback.xml
 		$share/modulefiles/foldback/$version
 		$share/doc/foldback/foldback.nft
+		$share/doc/foldback/grafana.json
 		$share/bash-completion/completions/foldback
 		$share/fish/vendor_completions.d/foldback.fish
 		$share/zsh/site-functions/_foldback
@@ -79,6 +80,7 @@ install)
 	sed "s,@VERSION@,$version,; s,@PREFIX@,$PREFIX,; s,@LIBDIR@,$LIBDIR,; s,@BINDIR@,$BINDIR," dist/modulefile >"$work/modulefile"
 	put 644 "$work/modulefile" "$share/modulefiles/foldback/$version"
 	put 644 dist/foldback.nft "$share/doc/foldback/foldback.nft"
+	put 644 dist/grafana.json "$share/doc/foldback/grafana.json"
 	put 644 "$work/foldback.bash" "$share/bash-completion/completions/foldback"
 	put 644 "$work/foldback.fish" "$share/fish/vendor_completions.d/foldback.fish"
 	put 644 "$work/_foldback" "$share/zsh/site-functions/_foldback"

@@ -10,6 +10,7 @@
 #       science                 its programs of science, and make bench-apps': 110 packages, of 150 MB
 #       python                  extensions of Python, to be built
 #       packages                make packages and test-packages: also cargo-deb, which is built
+#       metrics                 Prometheus, for a test of the agent's metrics
 #       gnn                     NumPy and what examples/gnn needs: 20 packages, of 40 MB
 #       training                PyTorch and what benchmarks/training needs: 200 packages, of 190 MB
 set -eu
@@ -50,6 +51,7 @@ for what in "$@"; do
 		;;
 	training) packages="$packages python3-torch python3-sklearn python3-mpi4py python3-matplotlib" ;;
 	packages) packages="$packages rpm lintian rpmlint mmdebstrap" cargo_packages="cargo-deb" ;;
+	metrics) packages="$packages prometheus" ;;
 	gnn) packages="$packages python3-numpy python3-scipy python3-mpi4py" ;;
 	python) packages="$packages python3-venv python3-dev" ;;
 	*) die "unknown argument $what" ;;

@@ -7,6 +7,8 @@ mod common;
 mod enemy;
 #[path = "agent/foreign.rs"]
 mod foreign;
+#[path = "agent/metrics.rs"]
+mod metrics;
 #[path = "common/random.rs"]
 mod random;
 #[path = "agent/world.rs"]

@@ -12,14 +12,15 @@ use crate::agent::address::{HOST_SOCKET, SocketAddress};
 use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::hook::Hook;
 use crate::agent::protocol::{
-    GroupStatus, Hello, InterfaceReply, MAX_REPLY, Reply, Request, Status, Versions, Welcome,
-    decode, encode,
+    GroupStatus, Hello, InterfaceReply, MAX_REPLY, Reply, Request, Status, UserStatus, Versions,
+    Welcome, decode, encode,
 };
 use crate::agent::simd::Fold;
 use crate::agent::socket::{Packet, Socket};
 use crate::agent::spec::GroupSpec;
 use crate::agent::trust::{in_user_namespace, may_serve};
 use crate::bindings::fb_counters;
+use crate::config::job;
 
 /// An agent that just starts is still loading its programs. On a machine with many more threads than CPUs it gets
 /// little of them, and waits for locks of the kernel that others hold meanwhile.
@@ -182,7 +183,7 @@ impl Client {
     /// The agent and its interfaces.
     pub fn status(&self) -> Result<Status> {
         match self.ask(&Request::Status)? {
-            (Reply::Status(status), _) => Ok(status),
+            (Reply::Status(status), _) => Ok(*status),
             (other, _) => Err(unexpected(&other)),
         }
     }
@@ -201,6 +202,22 @@ impl Client {
             }
         }
         Ok(groups)
+    }
+
+    /// What groups have counted since the agent began, of the users whom this user may see: himself, or root all.
+    pub fn users(&self) -> Result<Vec<UserStatus>> {
+        let mut users = Vec::new();
+        let mut next = Some(0);
+        while let Some(from) = next {
+            match self.ask(&Request::Users { from })? {
+                (Reply::Users(page), _) => {
+                    users.extend(page.users);
+                    next = page.next.filter(|next| *next > from);
+                }
+                (other, _) => return Err(unexpected(&other)),
+            }
+        }
+        Ok(users)
     }
 
     fn ask(&self, request: &Request) -> Result<(Reply, Option<OwnedFd>)> {
@@ -257,7 +274,7 @@ impl Opening {
             let message = format!("{address} is served by user {user}, not by root or you{told}");
             return Err(Error::new(ErrorKind::Denied, message));
         }
-        send(&socket, &encode(&Hello { versions })?, Instant::now() + patience)?;
+        send(&socket, &encode(&Hello { versions, job: job() })?, Instant::now() + patience)?;
         Ok(Self { socket, patience, since: Instant::now() })
     }
 

@@ -12,6 +12,7 @@ use crate::agent::protocol::{
     Hello, MAX_REQUEST, Reply, Request, Versions, Welcome, decode, encode,
 };
 use crate::agent::socket::{Peer, Socket};
+use crate::bindings::fb_counters;
 
 /// A client says hello within this time.
 pub(crate) const GREETING: Duration = Duration::from_secs(5);
@@ -30,6 +31,8 @@ pub(crate) struct Connection {
     /// When something was last heard of it.
     heard: Instant,
     greeted: bool,
+    /// The job of the client, by its own word.
+    job: Option<String>,
     groups: usize,
     pending: Option<Pending>,
 }
@@ -50,7 +53,20 @@ impl AsFd for Connection {
 impl Connection {
     pub(crate) fn new(id: ConnectionId, peer: Peer, socket: Socket) -> Self {
         let heard = Instant::now();
-        Self { peer, id, socket, heard, greeted: false, groups: 0, pending: None }
+        Self { peer, id, socket, heard, greeted: false, job: None, groups: 0, pending: None }
+    }
+
+    /// It has ended: takes its groups away, and tells the log what they did.
+    pub(crate) fn end(self, host: &mut Host) {
+        let Some(account) = host.disconnected(self.id) else { return };
+        let Peer { uid, pid, .. } = self.peer;
+        let job = self.job.map(|job| format!(" of job {job}")).unwrap_or_default();
+        let fb_counters { contributions_folded, frames_in, frames_out, .. } = account.counters;
+        log::info!(
+            "process {pid}{job} of user {uid} has gone; groups {}, contributions folded \
+             {contributions_folded}, frames in {frames_in}, frames out {frames_out}",
+            account.groups
+        );
     }
 
     /// The events that it waits for. Nothing more is read from a client that does not take its reply.
@@ -123,12 +139,14 @@ impl Connection {
                 .map_err(|error| Error::new(ErrorKind::Connection, error.to_string()))?;
             hello.versions.check("library")?;
             self.greeted = true;
+            self.job = hello.sound_job();
             return Ok((Reply::Welcome(welcome.clone()), None));
         }
         let uid = self.peer.uid;
         let reply = match decode(packet)? {
             Request::CreateGroup(spec) => {
-                let (group, cells) = host.create_group(self.id, self.peer, spec)?;
+                let (group, cells) =
+                    host.create_group(self.id, self.peer, self.job.as_deref(), spec)?;
                 self.groups += 1;
                 return Ok((Reply::Group(group), Some(cells)));
             }
@@ -144,8 +162,9 @@ impl Connection {
             Request::Interface { address, window } => {
                 Reply::Interface(host.interface(address, window)?)
             }
-            Request::Status => Reply::Status(host.status()?),
+            Request::Status => Reply::Status(host.status()?.into()),
             Request::Groups { from } => Reply::Groups(host.list(uid, from)?),
+            Request::Users { from } => Reply::Users(host.users(uid, from)?),
         };
         Ok((reply, None))
     }

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use crate::agent::accounts::{Account, Accounts};
 use crate::agent::attach::{Attachment, attach};
 use crate::agent::error::{Error, ErrorKind, Result};
 use crate::agent::hook::Hook;
@@ -14,9 +15,10 @@ use crate::agent::multicast::Membership;
 use crate::agent::options::Options;
 use crate::agent::owner::Owner;
 use crate::agent::port::HeldPort;
-use crate::agent::programs::Programs;
+use crate::agent::programs::{CellMap, Programs};
 use crate::agent::protocol::{
     GROUPS_PER_PAGE, GroupReply, GroupStatus, GroupsReply, InterfaceReply, InterfaceStatus, Status,
+    USERS_PER_PAGE, UserStatus, UsersReply,
 };
 use crate::agent::slots::Slots;
 use crate::agent::socket::Peer;
@@ -32,11 +34,14 @@ pub(crate) type ConnectionId = u64;
 struct GroupRecord {
     connection: ConnectionId,
     peer: Peer,
+    job: Option<String>,
     spec: GroupSpec,
     interface: u32,
     interface_name: String,
     hook: Hook,
     map: u32,
+    /// Its cells, if their leader's work is told.
+    cells: Option<CellMap>,
     /// The number of the map of its table, if it has one.
     table: Option<u32>,
     since: Instant,
@@ -63,6 +68,9 @@ pub(crate) struct Host {
     groups: BTreeMap<u32, GroupRecord>,
     slots: Slots,
     ledger: Ledger,
+    /// Groups that have ended.
+    accounts: Accounts<ConnectionId>,
+    began: Instant,
     /// By the interface's index.
     attachments: BTreeMap<u32, Attached>,
     /// Groups have come or gone, and there is something to [tend](Self::tend) when that has been so long ago.
@@ -86,6 +94,8 @@ impl Host {
             _port: port,
             groups: BTreeMap::new(),
             ledger: Ledger::default(),
+            accounts: Accounts::default(),
+            began: Instant::now(),
             attachments: BTreeMap::new(),
             to_tend: None,
             options,
@@ -119,6 +129,7 @@ impl Host {
         &mut self,
         connection: ConnectionId,
         peer: Peer,
+        job: Option<&str>,
         spec: GroupSpec,
     ) -> Result<(GroupReply, OwnedFd)> {
         self.check_not_ending()?;
@@ -150,9 +161,10 @@ impl Host {
                 .inspect_err(|error| log::info!("no multicast on {}: {error}", interface.name))
                 .ok()
         });
-        let (slot, map, descriptor) = self
+        let (slot, cells, descriptor) = self
             .place(&spec, peer.uid, membership.as_ref())
             .inspect_err(|_| self.release(interface.index, self.options.linger))?;
+        let map = cells.id;
         self.ledger.add(peer.uid, map, bytes, Kind::Cells);
         let reply = GroupReply {
             slot,
@@ -166,11 +178,13 @@ impl Host {
         let record = GroupRecord {
             connection,
             peer,
+            job: job.map(str::to_owned),
             spec,
             interface: interface.index,
             interface_name: interface.name,
             hook,
             map,
+            cells: self.options.tells_work.then_some(cells),
             table: None,
             since: Instant::now(),
             _membership: membership,
@@ -180,21 +194,22 @@ impl Host {
         Ok((reply, descriptor))
     }
 
-    /// Puts a group into a slot. Returns that, the number of its cells' map and a descriptor of it.
+    /// Puts a group into a slot. Returns that, its cells and a descriptor of them.
     fn place(
         &mut self,
         spec: &GroupSpec,
         uid: u32,
         membership: Option<&Membership>,
-    ) -> Result<(u32, u32, OwnedFd)> {
+    ) -> Result<(u32, CellMap, OwnedFd)> {
         let taken = self.slots.take(spec.window, &self.programs)?;
         let (slot, cells) =
             taken.ok_or_else(|| Error::new(ErrorKind::Kernel, "no slot is left for a group"))?;
         let group = kernel_group(spec, slot, uid, membership);
         let added = cells.descriptor().and_then(|descriptor| {
             self.programs.add_group(spec.token, &Seal::new(spec.secret), &group, &cells)?;
-            Ok((slot, cells.id, descriptor))
+            Ok(descriptor)
         });
+        let added = added.map(|descriptor| (slot, cells, descriptor));
         added.inspect_err(|_| self.slots.give_back(slot, &self.programs))
     }
 
@@ -226,14 +241,15 @@ impl Host {
         }
     }
 
-    /// Destroys all groups of a connection that ended.
-    pub(crate) fn disconnected(&mut self, connection: ConnectionId) {
+    /// Destroys all groups of a connection that ended. Returns the account of all that it had, if any.
+    pub(crate) fn disconnected(&mut self, connection: ConnectionId) -> Option<Account> {
         let mine = |group: &GroupRecord| group.connection == connection;
         let slots: Vec<u32> =
             self.groups.iter().filter(|(_, group)| mine(group)).map(|(slot, _)| *slot).collect();
         for slot in slots {
             self.remove(slot);
         }
+        self.accounts.left(&connection)
     }
 
     /// When to [tend](Self::tend) next, if at all.
@@ -307,10 +323,17 @@ impl Host {
                 tc: attachment.tc,
                 groups: users(*index),
             });
+        let mut all = self.accounts.all;
+        for slot in self.groups.keys() {
+            all.add(&self.programs.counters(*slot)?);
+        }
         Ok(Status {
             interfaces: interfaces.collect(),
             fold: self.programs.fold(),
             groups: self.groups.len(),
+            groups_made: all.groups,
+            age_seconds: self.began.elapsed().as_secs(),
+            counters: all.counters,
             host_counters: self.programs.host_counters()?,
         })
     }
@@ -324,6 +347,7 @@ impl Host {
                 slot: *slot,
                 uid: group.peer.uid,
                 pid: group.peer.pid,
+                job: group.job.clone(),
                 age_seconds: group.since.elapsed().as_secs(),
                 interface: group.interface_name.clone(),
                 hook: group.hook,
@@ -331,20 +355,47 @@ impl Host {
                 members: group.spec.members.clone(),
                 window: group.spec.window,
                 chunk_bytes: group.spec.chunk_bytes,
+                work: group.cells.as_ref().and_then(CellMap::work),
                 counters: self.programs.counters(*slot)?,
             });
         }
         Ok(GroupsReply { groups, next: visible.next().map(|(slot, _)| *slot) })
     }
 
+    /// A page of what groups have counted, of the users whom a user may see.
+    pub(crate) fn users(&self, uid: u32, from: u32) -> Result<UsersReply> {
+        let sees = |other: u32| other >= from && (uid == 0 || uid == other);
+        let ended = self.accounts.users.iter().filter(|(uid, _)| sees(**uid));
+        let mut users: BTreeMap<u32, (usize, Account)> =
+            ended.map(|(uid, account)| (*uid, (0, *account))).collect();
+        for (slot, group) in self.groups.iter().filter(|(_, group)| sees(group.peer.uid)) {
+            let (groups, account) = users.entry(group.peer.uid).or_default();
+            *groups += 1;
+            account.add(&self.programs.counters(*slot)?);
+        }
+        let mut users = users.into_iter().map(|(uid, (groups, account))| UserStatus {
+            uid,
+            groups,
+            groups_made: account.groups,
+            counters: account.counters,
+        });
+        let page = users.by_ref().take(USERS_PER_PAGE).collect();
+        Ok(UsersReply { users: page, next: users.next().map(|user| user.uid) })
+    }
+
     fn remove(&mut self, slot: u32) {
         let Some(group) = self.groups.remove(&slot) else { return };
         self.programs.remove_group(group.spec.token, slot);
+        match self.programs.counters(slot) {
+            Ok(counters) => self.accounts.ended(group.connection, group.peer.uid, &counters),
+            Err(error) => log::warn!("the counts of group {slot} are lost: {error}"),
+        }
         if let Some(table) = group.table {
             self.programs.remove_table(slot);
             self.ledger.retire(table, sys::map_exists);
         }
         self.slots.give_back(slot, &self.programs);
+        drop(group.cells);
         self.ledger.retire(group.map, sys::map_exists);
         self.release(group.interface, self.options.linger);
         log::debug!("group {slot} of user {} is gone", group.peer.uid);

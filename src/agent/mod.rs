@@ -3,7 +3,7 @@
 //! ```text
 //!   rank:  client ── requests ──▶ agent:  server ─ connection     who asks, how fast (service: for systemd)
 //!             ◀── cell map's descriptor ──   │
-//!                                           host ─ ledger         which groups, of whom
+//!                                           host ─ ledger         which groups, of whom (accounts: of ended ones)
 //!                                            │
 //!                            programs ── attach ── clsact, sweep  what is in the kernel
 //!                                            │
@@ -13,6 +13,7 @@
 //! The agent runs as [`Daemon`] for all users of a host, or as [`Embedded`] in a privileged rank.
 //! Either serves one network namespace: the one of the thread that started it.
 
+mod accounts;
 mod address;
 mod attach;
 mod capability;
@@ -53,5 +54,8 @@ pub use embedded::Embedded;
 pub use error::{Error, ErrorKind, Result};
 pub use hook::{Hook, HookChoice, Tc};
 pub use options::{Limits, Options};
-pub use protocol::{GroupStatus, InterfaceReply, InterfaceStatus, Status, Versions, Welcome};
+pub use pod::Work;
+pub use protocol::{
+    GroupStatus, InterfaceReply, InterfaceStatus, Status, UserStatus, Versions, Welcome,
+};
 pub use spec::{GroupSpec, can_share_address};

@@ -22,6 +22,8 @@ pub struct Options {
     /// How long programs stay on an interface, and cells in stock, after the last group: attaching takes longer
     /// than anything else, and the next job may come soon.
     pub linger: Duration,
+    /// Tell the work of groups' leaders. It takes a descriptor for each group, of which a rank may not have many.
+    pub tells_work: bool,
     /// The limits for users.
     pub limits: Limits,
 }
@@ -72,6 +74,7 @@ impl Default for Options {
             force_clsact: false,
             port: FB_UDP_PORT as u16,
             linger: Duration::ZERO,
+            tells_work: false,
             limits: Limits::default(),
         }
     }

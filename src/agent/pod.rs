@@ -3,7 +3,23 @@
 
 use std::mem::{offset_of, size_of};
 
+use serde::{Deserialize, Serialize};
+
 use crate::bindings::{fb_control, fb_counters, fb_group, fb_part, fb_table};
+
+/// What the leader of a group on this host does, by its own word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Work {
+    /// Operations begun.
+    pub calls: u64,
+    /// Calls left to MPI, which was measured to be faster.
+    pub left: u64,
+    /// Times that it asked for something again.
+    pub asked: u64,
+    /// Chunks ended by the second transport, as of the last look at it.
+    pub rescued: u64,
+}
 
 /// The number of counters.
 pub(crate) const COUNTERS: usize = size_of::<fb_counters>() / size_of::<u64>();
@@ -21,6 +37,17 @@ pub(crate) fn control_element(token: u64, cell_bytes: u32) -> Vec<u8> {
     let at = offset_of!(fb_control, token);
     bytes[at..at + size_of::<u64>()].copy_from_slice(&token.to_ne_bytes());
     bytes
+}
+
+/// The leader's work, as it has put it into the first element of the cells of its group.
+pub(crate) fn work(element: &[u8]) -> Option<Work> {
+    let word = |at: usize| Some(u64::from_ne_bytes(*element.get(at..)?.first_chunk()?));
+    Some(Work {
+        calls: word(offset_of!(fb_control, calls))?,
+        left: word(offset_of!(fb_control, left))?,
+        asked: word(offset_of!(fb_control, asked))?,
+        rescued: word(offset_of!(fb_control, rescued))?,
+    })
 }
 
 /// The first element of the table of a group, as the map holds it: `struct fb_table` in a part's place.
@@ -43,6 +70,13 @@ pub(crate) fn counters_from_words(words: &[u64]) -> Option<fb_counters> {
     let words: &[u64; COUNTERS] = words.try_into().ok()?;
     // SAFETY: fb_counters is an array of COUNTERS u64, which `words` has, and any number is a u64.
     Some(unsafe { std::ptr::from_ref(words).cast::<fb_counters>().read() })
+}
+
+/// The counts of two groups together.
+pub(crate) fn sum(one: &fb_counters, other: &fb_counters) -> fb_counters {
+    let pairs = counters_to_words(one).into_iter().zip(counters_to_words(other));
+    let words: Vec<u64> = pairs.map(|(one, other)| one.wrapping_add(other)).collect();
+    counters_from_words(&words).unwrap_or_default()
 }
 
 /// Adds up one counter value a CPU, as the kernel hands them out.

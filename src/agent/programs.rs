@@ -27,7 +27,7 @@ use libbpf_rs::{
 
 use crate::agent::capability::capable;
 use crate::agent::error::{Context, Error, ErrorKind, Result};
-use crate::agent::pod;
+use crate::agent::pod::{self, Work};
 use crate::agent::simd::{Fold, Module};
 use crate::agent::spec::Chunks;
 use crate::bindings::{
@@ -64,6 +64,11 @@ impl CellMap {
     /// A descriptor of it, for the process that is to map it.
     pub(crate) fn descriptor(&self) -> Result<OwnedFd> {
         duplicate(self.map.as_fd())
+    }
+
+    /// What the group's leader tells of its work.
+    pub(crate) fn work(&self) -> Option<Work> {
+        pod::work(&self.map.lookup(&[0; 4], MapFlags::ANY).ok()??)
     }
 }
 

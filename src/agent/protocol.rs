@@ -11,18 +11,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::error::{Error, ErrorKind, Result};
 use crate::agent::hook::{Hook, Tc};
+use crate::agent::pod::Work;
 use crate::agent::simd::Fold;
 use crate::agent::spec::GroupSpec;
 use crate::bindings::{FB_INTF_VERSION, FB_WIRE_VERSION, fb_counters};
 
 /// Version of this module. Bump on any change of meaning.
-pub const PROTOCOL_VERSION: u32 = 10;
+pub const PROTOCOL_VERSION: u32 = 11;
 /// Longest request: 64 members take 1.3 KB.
 pub const MAX_REQUEST: usize = 8 << 10;
 /// Longest reply: a page of groups.
 pub const MAX_REPLY: usize = 64 << 10;
 /// Groups in one [`Reply::Groups`].
 pub const GROUPS_PER_PAGE: usize = 16;
+/// Users in one [`Reply::Users`].
+pub const USERS_PER_PAGE: usize = 64;
+/// Longest name of a job, in bytes.
+pub const MAX_JOB: usize = 64;
 
 /// The versions of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +45,20 @@ pub struct Versions {
 pub struct Hello {
     /// The versions that the client was built with.
     pub versions: Versions,
+    /// The job that it belongs to, by the name that the batch system gives it. Nobody vouches for it.
+    #[serde(default)]
+    pub job: Option<String>,
+}
+
+impl Hello {
+    /// The name of the job, if it is one that can be shown.
+    pub fn sound_job(self) -> Option<String> {
+        let is_sound = |job: &String| {
+            (1..=MAX_JOB).contains(&job.len())
+                && !job.contains(|c: char| c.is_control() || c == ' ')
+        };
+        self.job.filter(is_sound)
+    }
 }
 
 /// The agent's answer to [`Hello`].
@@ -87,6 +106,10 @@ pub enum Request {
     Groups {
         from: u32,
     },
+    /// List what groups of users have counted, from a uid on: of all, or for a user who is not root of himself.
+    Users {
+        from: u32,
+    },
 }
 
 /// An agent's answer.
@@ -104,9 +127,11 @@ pub enum Reply {
     /// To `Interface`.
     Interface(InterfaceReply),
     /// To `Status`.
-    Status(Status),
+    Status(Box<Status>),
     /// To `Groups`.
     Groups(GroupsReply),
+    /// To `Users`.
+    Users(UsersReply),
     /// It did not work.
     Error { kind: ErrorKind, message: String },
 }
@@ -151,6 +176,13 @@ pub struct Status {
     pub fold: Fold,
     /// Groups of all users.
     pub groups: usize,
+    /// Groups that it has made, present ones among them.
+    pub groups_made: u64,
+    /// Seconds since it began.
+    pub age_seconds: u64,
+    /// The counters of all groups that it has made.
+    #[serde(with = "words")]
+    pub counters: fb_counters,
     /// The counters of no group.
     #[serde(with = "words")]
     pub host_counters: fb_counters,
@@ -192,6 +224,8 @@ pub struct GroupStatus {
     pub uid: u32,
     /// Process that asked for it.
     pub pid: i32,
+    /// The job of this process, by its own word.
+    pub job: Option<String>,
     /// Seconds since it was made.
     pub age_seconds: u64,
     /// The interface that its frames come in by.
@@ -206,7 +240,34 @@ pub struct GroupStatus {
     pub window: u32,
     /// Most payload of a frame.
     pub chunk_bytes: u16,
+    /// Its leader's work; of an embedded agent's groups it is not told.
+    pub work: Option<Work>,
     /// Since it was made, over all CPUs.
+    #[serde(with = "words")]
+    pub counters: fb_counters,
+}
+
+/// A page of users.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UsersReply {
+    /// In order of their uids.
+    pub users: Vec<UserStatus>,
+    /// Ask on from here.
+    pub next: Option<u32>,
+}
+
+/// All groups of a user since the agent began.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserStatus {
+    /// The user.
+    pub uid: u32,
+    /// Groups that there are.
+    pub groups: usize,
+    /// Groups that were made, present ones among them.
+    pub groups_made: u64,
+    /// Their counters.
     #[serde(with = "words")]
     pub counters: fb_counters,
 }

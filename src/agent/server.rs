@@ -140,9 +140,10 @@ impl Server {
             Some(deadline) if deadline <= Instant::now() => Fate::Ends,
             _ => Fate::Lives,
         };
-        if fate == Fate::Ends {
-            self.connections.remove(&id);
-            self.host.disconnected(id);
+        if fate == Fate::Ends
+            && let Some(connection) = self.connections.remove(&id)
+        {
+            connection.end(&mut self.host);
         }
     }
 

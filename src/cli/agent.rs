@@ -8,6 +8,7 @@ use anyhow::Context;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+use super::metrics::{Place, Server};
 use crate::agent::{Daemon, HookChoice, Options, SocketAddress, default_address};
 use crate::config::settings;
 
@@ -38,6 +39,11 @@ pub struct Args {
     /// How long the programs stay attached after the last group, so that the next job starts sooner
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(..=86400))]
     linger: u32,
+
+    /// Serve metrics for Prometheus (OpenMetrics): at a loopback address such as 127.0.0.1:9337, or at the path of
+    /// a socket that is root's
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<Place>,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -45,6 +51,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut options = Options::from_environment()?;
     options.hook = args.hook.unwrap_or(options.hook);
     options.port = args.port.unwrap_or(options.port);
+    options.tells_work = true;
     options.linger = Duration::from_secs(args.linger.into());
     let address = args.socket.unwrap_or_else(default_address);
 
@@ -56,6 +63,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let mut daemon = Daemon::start(&address, options)?;
     log::info!("serving at {address}");
+    let _metrics = args.metrics.map(|place| Server::start(&place, &address)).transpose()?;
     daemon.run(stop.as_fd())?;
     if args.drain > 0 {
         log::info!("draining for at most {} s", args.drain);

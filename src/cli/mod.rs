@@ -4,9 +4,12 @@ mod agent;
 mod bench;
 mod doctor;
 mod lab;
+mod metrics;
 mod run;
+mod snapshot;
 mod stats;
 mod status;
+mod top;
 
 use std::env::args_os;
 use std::ffi::OsString;
@@ -33,6 +36,7 @@ enum Command {
     Run(run::Args),
     Stats(stats::Args),
     Status(status::Args),
+    Top(top::Args),
     #[command(hide = true)]
     Watch(run::watch::Args),
 }
@@ -48,6 +52,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Stats(args) => stats::run(args),
         Command::Status(args) => status::run(args),
+        Command::Top(args) => top::run(args),
         Command::Watch(args) => run::watch::run(args),
     })
 }

@@ -2,13 +2,12 @@
 
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
-
-use crate::agent::{Client, GroupStatus, SocketAddress, Status, default_address};
+use super::snapshot::{Snapshot, named};
+use crate::agent::{SocketAddress, Work, default_address};
 use crate::bindings::fb_counters;
 use crate::output::print;
 
-/// Show the agent of this host, its interfaces and its groups.
+/// Show the agent of this host, its interfaces, its users and its groups.
 ///
 /// root sees all groups, all others their own.
 #[derive(clap::Args)]
@@ -24,53 +23,19 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let address = args.socket.unwrap_or_else(default_address);
-    let client = Client::connect(&address)?;
-    let status = client.status()?;
-    let groups = client.groups()?;
+    let snapshot = Snapshot::take(&args.socket.unwrap_or_else(default_address))?;
     if args.json {
-        print(format_args!("{:#}\n", document(&client, &address, &status, &groups)?))?;
+        print(format_args!("{:#}\n", snapshot.document()?))?;
     } else {
-        print(text(&client, &address, &status, &groups)?)?;
+        print(text(&snapshot))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn document(
-    client: &Client,
-    address: &SocketAddress,
-    status: &Status,
-    groups: &[GroupStatus],
-) -> serde_json::Result<Value> {
-    let groups = groups
-        .iter()
-        .map(|group| {
-            let mut value = serde_json::to_value(group)?;
-            value["counters"] = serde_json::to_value(group.counters)?;
-            Ok(value)
-        })
-        .collect::<serde_json::Result<Vec<Value>>>()?;
-    Ok(json!({
-        "socket": address,
-        "agent": client.welcome(),
-        "interfaces": status.interfaces,
-        "fold": status.fold,
-        "groups_of_all_users": status.groups,
-        "groups": groups,
-        "host_counters": status.host_counters,
-    }))
-}
-
-fn text(
-    client: &Client,
-    address: &SocketAddress,
-    status: &Status,
-    groups: &[GroupStatus],
-) -> serde_json::Result<String> {
-    let welcome = client.welcome();
+fn text(Snapshot { socket, agent, status, groups, users }: &Snapshot) -> String {
     let mut lines = vec![format!(
-        "agent      foldback {}, process {}, at {address}, UDP port {}",
-        welcome.release, welcome.pid, welcome.port
+        "agent      foldback {}, process {}, at {socket}, UDP port {}",
+        agent.release, agent.pid, agent.port
     )];
     for interface in &status.interfaces {
         lines.push(format!(
@@ -82,10 +47,18 @@ fn text(
         lines.push("interface  none in use".into());
     }
     lines.push(format!("fold       {}", status.fold));
+    for user in users {
+        lines.push(format!(
+            "user {:<5} groups {} of {} in {} s",
+            user.uid, user.groups, user.groups_made, status.age_seconds
+        ));
+        lines.push(format!("           {}", counted(&user.counters)));
+    }
     for group in groups {
         let members: Vec<_> = group.members.iter().map(ToString::to_string).collect();
+        let job = group.job.as_ref().map(|job| format!(", job {job}")).unwrap_or_default();
         lines.push(format!(
-            "group {:<4} user {}, process {}, {} s, {} ({}), chunks of {} bytes, member {} of {}",
+            "group {:<4} user {}{job}, process {}, {} s, {} ({}), chunks of {} bytes, member {} of {}",
             group.slot,
             group.uid,
             group.pid,
@@ -96,25 +69,27 @@ fn text(
             group.self_index,
             members.join(" ")
         ));
-        lines.push(format!("           {}", counted(&group.counters)?));
+        if let Some(Work { calls, left, asked, rescued }) = group.work {
+            lines.push(format!(
+                "           calls {calls}, left to MPI {left}, asked again {asked}, rescued by sockets {rescued}"
+            ));
+        }
+        lines.push(format!("           {}", counted(&group.counters)));
     }
     let hidden = status.groups.saturating_sub(groups.len());
     if hidden > 0 {
         lines.push(format!("and {hidden} groups of other users"));
     }
-    lines.push(format!("no group   {}", counted(&status.host_counters)?));
-    Ok(lines.join("\n") + "\n")
+    lines.push(format!("no group   {}", counted(&status.host_counters)));
+    lines.join("\n") + "\n"
 }
 
 /// The counters that are not 0.
-fn counted(counters: &fb_counters) -> serde_json::Result<String> {
-    let Value::Object(counters) = serde_json::to_value(counters)? else {
-        return Ok(String::new());
-    };
-    let counted: Vec<String> = counters
+fn counted(counters: &fb_counters) -> String {
+    let counted: Vec<String> = named(counters)
         .iter()
         .filter(|(_, count)| count.as_u64() != Some(0))
         .map(|(name, count)| format!("{name} {count}"))
         .collect();
-    Ok(if counted.is_empty() { "nothing counted".into() } else { counted.join(", ") })
+    if counted.is_empty() { "nothing counted".into() } else { counted.join(", ") }
 }

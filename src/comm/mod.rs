@@ -105,6 +105,7 @@ impl Folding {
     #[inline]
     pub fn is_left_to_mpi(&mut self) {
         self.calls = self.calls.saturating_sub(1);
+        self.group.is_left_to_mpi();
     }
 
     #[cold]

@@ -256,6 +256,11 @@ pub(crate) fn announced(variable: impl Fn(&str) -> Option<String>) -> Option<Ann
     })
 }
 
+/// The job of this process, by the name that its batch system gives it: Slurm, PBS, LSF or Flux.
+pub(crate) fn job() -> Option<String> {
+    ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"].into_iter().find_map(variable)
+}
+
 /// Limits as `FOLDBACK_MAX_BYTES` has them.
 pub(crate) fn max_bytes(text: &str) -> Option<[usize; COLLECTIVES.len()]> {
     if let Ok(bytes) = text.parse() {

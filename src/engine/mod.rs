@@ -80,6 +80,9 @@ impl<M: Memory, F: Transport> Engine<M, F> {
         }
         self.operations.push_back(operation);
         self.started += 1;
+        if let Some(wire) = &self.wire {
+            wire.cells.tell_calls(self.started, wire.asked);
+        }
         Ticket(self.started)
     }
 

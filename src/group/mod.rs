@@ -71,6 +71,14 @@ impl Group {
         self.engine.wire().map_or(0, |wire| wire.transport.rescued())
     }
 
+    /// Another call is left to MPI, which the agent can show if this rank leads.
+    #[inline]
+    pub fn is_left_to_mpi(&self) {
+        if let Some(wire) = self.engine.wire() {
+            wire.cells.tell_left();
+        }
+    }
+
     /// Whether the second transport has had to bring much of what went through the group since this was asked
     /// last: the programs are gone, and more than frames are lost.
     pub fn has_lost_programs(&mut self) -> bool {
@@ -78,6 +86,9 @@ impl Group {
         let rescued = self.rescued();
         let [chunks, saved] = [started - self.seen.0, rescued - self.seen.1];
         self.seen = (started, rescued);
+        if let Some(wire) = self.engine.wire() {
+            wire.cells.tell_rescued(rescued);
+        }
         saved >= WORTH_A_NEW_GROUP && saved > chunks / RESCUED_OF
     }
 

@@ -67,6 +67,10 @@ struct Control {
     multicast: AtomicU32,
     missed: AtomicU32,
     repeated: AtomicU64,
+    calls: AtomicU64,
+    left: AtomicU64,
+    asked: AtomicU64,
+    rescued: AtomicU64,
 }
 
 /// The first fields of `struct fb_cell`, as this process and the programs share them. The others are of whoever holds
@@ -93,7 +97,8 @@ macro_rules! same_places {
 pub(super) use same_places;
 
 same_places!(
-    Control, fb_control, consumed, heard, mismatched, overheard, multicast, missed, repeated
+    Control, fb_control, consumed, heard, mismatched, overheard, multicast, missed, repeated,
+    calls, left, asked, rescued
 );
 same_places!(Head, fb_cell, seq, ready, arrived, consumed, lock);
 const _: () = assert!(size_of::<Control>() == size_of::<fb_control>());
@@ -171,6 +176,26 @@ impl<M: Memory> Cells<M> {
     /// The number of frames that said what was known already.
     pub fn repeated(&self) -> u64 {
         self.control().repeated.load(Ordering::Relaxed)
+    }
+
+    /// Tells the agent of operations begun, and of questions.
+    #[inline]
+    pub fn tell_calls(&self, calls: u64, asked: u64) {
+        self.control().calls.store(calls, Ordering::Relaxed);
+        self.control().asked.store(asked, Ordering::Relaxed);
+    }
+
+    /// Tells the agent of another call that is left to MPI.
+    #[inline]
+    pub fn tell_left(&self) {
+        // Nobody else writes it.
+        let left = self.control().left.load(Ordering::Relaxed);
+        self.control().left.store(left + 1, Ordering::Relaxed);
+    }
+
+    /// Tells the agent of chunks that the second transport has ended.
+    pub fn tell_rescued(&self, rescued: u64) {
+        self.control().rescued.store(rescued, Ordering::Relaxed);
     }
 
     /// Whether frames have come here that cannot be of the collectives that they were taken for.

@@ -108,7 +108,8 @@ impl Agent {
         Self::start_as(socket, agent_command(socket, &[]).args(["--drain", seconds]))
     }
 
-    fn start_as(socket: &SocketAddress, command: &mut Command) -> Self {
+    /// Starts it by this command, and waits until it serves.
+    pub fn start_as(socket: &SocketAddress, command: &mut Command) -> Self {
         let child = command.spawn().expect("the agent starts");
         let mut agent = Self(child);
         let begin = Instant::now();
@@ -201,6 +202,7 @@ impl Actor {
     ) -> Self {
         let mut child = program
             .args(["role", "--exact", "--nocapture", "--test-threads=1"])
+            .env("SLURM_JOB_ID", "4711")
             .env("FOLDBACK_TEST_ROLE", role)
             .env("FOLDBACK_TEST_SOCKET", socket.to_string())
             .env("FOLDBACK_TEST_ARGUMENT", argument)

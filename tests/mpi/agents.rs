@@ -467,3 +467,35 @@ fn a_job_outlives_an_upgrade_to_another_version() {
     assert!(outcome.stderr.contains("another version of foldback"), "{}", outcome.stderr);
     assert!(outcome.calls_for("group not set up yet") > 0, "{:#}", outcome.stats);
 }
+
+/// While a job folds, `foldback status` and `foldback top` show its calls; and its user's counts stay when it has gone.
+#[test]
+fn the_agent_shows_the_calls_of_a_job() {
+    let _turn = turn();
+    let served = Served::new(HOSTS);
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        let scratch = Scratch::new("top");
+        let told =
+            |file: &str| std::fs::read_to_string(scratch.path().join(file)).expect("it was shown");
+        // One rank shows what it sees on its host.
+        let look = format!(
+            "mkdir {0} 2>/dev/null || exit 0; {FOLDBACK} top --count 1 --interval 1 >{0}/top && \
+             {FOLDBACK} status --json >{0}/status",
+            scratch.path().display()
+        );
+        let job = Job::new(mpi, HOSTS).lab(&served.lab).env("PBS_JOBID", "12[3].server");
+        let outcome = job.run("orphan", &["--until", "true", "--then", &look]);
+        outcome.assert_prints("orphan: OK");
+        let top = told("top");
+        assert!(top.lines().any(|line| line.contains(" 12[3].server ")), "{top}");
+        let told: serde_json::Value = serde_json::from_str(&told("status")).expect("JSON");
+        let group = &told["groups"][0];
+        assert_eq!(group["job"], "12[3].server", "{told:#}");
+        assert!(group["work"]["calls"].as_u64() > Some(0), "{told:#}");
+        let folded = |of: &serde_json::Value| of["counters"]["frames_in"].as_u64();
+        assert!(folded(group) > Some(0), "{told:#}");
+        assert!(folded(&told["users"][0]) >= folded(group), "{told:#}");
+    }
+    served.await_no_groups();
+    served.await_status(0, |said| said.contains("\nuser 0     groups 0 of "));
+}
