@@ -10,7 +10,7 @@ FOLDBACK := target/release/foldback
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-mpis setup-apps setup-science setup-training setup-gnn build lint header test test-quick test-long soak mutations test-apps test-kernels test-machines \
-	bench bench-apps bench-results instructions demo training-demo gnn-demo wordcount-demo install uninstall packages test-packages clean
+	bench bench-apps bench-results instructions demo training-demo gnn-demo wordcount-demo install uninstall packages test-packages dist test-dist clean
 
 help: ## this text
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -111,6 +111,14 @@ packages: build ## a .deb and an .rpm of what `make install` installs, in target
 test-packages: build ## make them twice, check them, install and remove them in Debian 12 and 13 (as root; 5 minutes)
 	@scripts/setup.sh packages
 	@scripts/test-packages.sh
+
+dist: build ## sources with all crates, an SBOM, the packages, and SHA256SUMS of these, in target/dist
+	@scripts/setup.sh packages dist
+	@scripts/dist.sh
+
+test-dist: build ## make them twice, check them, build the sources without a network (4 minutes)
+	@scripts/setup.sh packages dist
+	@scripts/test-dist.sh
 
 clean: ## forget all builds
 	$(CARGO) clean

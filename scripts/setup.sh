@@ -11,6 +11,7 @@
 #       python                  extensions of Python, to be built
 #       packages                make packages and test-packages: also cargo-deb, which is built
 #       metrics                 Prometheus, for a test of the agent's metrics
+#       dist                    make dist and test-dist: also cargo-cyclonedx, which is built
 #       gnn                     NumPy and what examples/gnn needs: 20 packages, of 40 MB
 #       training                PyTorch and what benchmarks/training needs: 200 packages, of 190 MB
 set -eu
@@ -50,8 +51,9 @@ for what in "$@"; do
 		packages="$packages hpcc libfftw3-mpi-dev gromacs python3-mpi4py"
 		;;
 	training) packages="$packages python3-torch python3-sklearn python3-mpi4py python3-matplotlib" ;;
-	packages) packages="$packages rpm lintian rpmlint mmdebstrap" cargo_packages="cargo-deb" ;;
+	packages) packages="$packages rpm lintian rpmlint mmdebstrap" cargo_packages="$cargo_packages cargo-deb" ;;
 	metrics) packages="$packages prometheus" ;;
+	dist) packages="$packages xz-utils jq" cargo_packages="$cargo_packages cargo-cyclonedx" ;;
 	gnn) packages="$packages python3-numpy python3-scipy python3-mpi4py" ;;
 	python) packages="$packages python3-venv python3-dev" ;;
 	*) die "unknown argument $what" ;;
@@ -68,7 +70,8 @@ fi
 for package in $cargo_packages; do
 	command -v "$package" >/dev/null || {
 		echo "setup: building $package"
-		cargo install --quiet --locked "$package"
+		# The sources of a release know no crates but their own.
+		(cd / && cargo install --quiet --locked "$package")
 	}
 done
 
