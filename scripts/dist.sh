@@ -34,11 +34,11 @@ trap 'rm -rf "$work"' EXIT
 tree() {
 	git archive --prefix="$name/" --output="$work/git.tar" "${changes:-HEAD}"
 	tar -xf "$work/git.tar" -C "$work"
-	mkdir "$work/$name/.cargo"
+	mkdir -p "$work/$name/.cargo"
 	(
 		cd "$work/$name"
 		cargo vendor --quiet --locked --respect-source-config >/dev/null
-		cat >.cargo/config.toml <<-END
+		cat >>.cargo/config.toml <<-END
 			[source.crates-io]
 			replace-with = "vendor"
 

@@ -45,6 +45,7 @@ list() {
 		$units/foldback-agent.service
 		$services/foldback.xml
 		$share/modulefiles/foldback/$version
+		$share/doc/foldback/foldback.conf
 		$share/doc/foldback/foldback.nft
 		$share/doc/foldback/grafana.json
 		$share/bash-completion/completions/foldback
@@ -79,6 +80,8 @@ install)
 	put 644 dist/foldback.xml "$services/foldback.xml"
 	sed "s,@VERSION@,$version,; s,@PREFIX@,$PREFIX,; s,@LIBDIR@,$LIBDIR,; s,@BINDIR@,$BINDIR," dist/modulefile >"$work/modulefile"
 	put 644 "$work/modulefile" "$share/modulefiles/foldback/$version"
+	# Not to /etc, where the site has its own.
+	put 644 dist/foldback.conf "$share/doc/foldback/foldback.conf"
 	put 644 dist/foldback.nft "$share/doc/foldback/foldback.nft"
 	put 644 dist/grafana.json "$share/doc/foldback/grafana.json"
 	put 644 "$work/foldback.bash" "$share/bash-completion/completions/foldback"

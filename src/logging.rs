@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use log::Level;
 
-use crate::config::settings::wrong;
+use crate::config::settings::{lookup, wrong};
 
 const NAME: &str = "FOLDBACK_LOG";
 const DEFAULT: &str = "warn";
@@ -18,8 +18,9 @@ static RANK: AtomicUsize = AtomicUsize::new(UNKNOWN);
 
 /// Begins to log, unless the program does so already by the same crate.
 pub fn init() {
-    let wanted = std::env::var(NAME).ok().filter(|text| !text.is_empty());
-    let sound = wanted.as_deref().filter(|text| env_filter::Builder::new().try_parse(text).is_ok());
+    let wanted = lookup(NAME);
+    let text = wanted.as_ref().map(|value| &*value.text);
+    let sound = text.filter(|text| env_filter::Builder::new().try_parse(text).is_ok());
     let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
     let host = host.unwrap_or_else(|_| "?".into());
     let to_journal = is_journal(&std::env::var("JOURNAL_STREAM").unwrap_or_default());
@@ -38,8 +39,8 @@ pub fn init() {
             writeln!(line, " {from}] {}", record.args())
         })
         .try_init();
-    if let (Some(text), None, Ok(())) = (&wanted, sound, logger) {
-        log::warn!("{}", wrong(NAME, text));
+    if let (Some(value), None, Ok(())) = (&wanted, sound, logger) {
+        log::warn!("{}", wrong(NAME, value));
     }
 }
 

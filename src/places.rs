@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
+
+use crate::config::settings;
 
 /// The name of the command.
 const COMMAND: &str = "foldback";
@@ -38,9 +40,9 @@ pub fn benchmarks() -> Result<PathBuf> {
 /// # Errors
 /// There is none.
 pub fn library() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os("FOLDBACK_LIB") {
-        let path = std::path::absolute(path).context("FOLDBACK_LIB is no path")?;
-        ensure!(path.is_file(), "FOLDBACK_LIB names no file: {}", path.display());
+    if let Some(value) = settings::get("FOLDBACK_LIB").map_err(Error::msg)? {
+        let path = std::path::absolute(&value.text).context("FOLDBACK_LIB is no path")?;
+        ensure!(path.is_file(), "FOLDBACK_LIB names no file: {value}");
         return Ok(path);
     }
     let own = own()?;

@@ -745,6 +745,89 @@ fn status_and_doctor_report() {
     });
 }
 
+#[test]
+fn an_agent_of_root_reads_no_file_that_others_write_to() {
+    in_namespace(|| {
+        let directory = Directory::new();
+        let (conf, socket) = (directory.0.join("conf"), directory.socket());
+        let told = |mode: u32, owner: u32| {
+            fs::set_permissions(&conf, fs::Permissions::from_mode(mode)).unwrap();
+            std::os::unix::fs::chown(&conf, Some(owner), None).unwrap();
+            let mut agent = world::foldback();
+            let output = agent.arg("agent").env("FOLDBACK_CONF", &conf).output().unwrap();
+            assert!(!output.status.success());
+            String::from_utf8(output.stderr).unwrap()
+        };
+        fs::write(&conf, format!("FOLDBACK_AGENT_SOCKET = {socket}\nFOLDBACK_HOOK = up\n"))
+            .unwrap();
+        let path = conf.display();
+        let line = format!("foldback: {path}: everybody may write to it: chmod o-w\n");
+        assert_eq!(told(0o646, 0), line);
+        let line = format!(
+            "foldback: {path}: root reads no file that others may write to: chown root, chmod go-w\n"
+        );
+        assert_eq!([told(0o664, 0), told(0o644, 1000)], [line.clone(), line]);
+        let line = format!("foldback: {path}:2: FOLDBACK_HOOK=up: auto, tc or xdp\n");
+        assert_eq!(told(0o644, 0), line);
+
+        // With nothing wrong, it serves where the file says, and the environment wins.
+        let mut agent = world::foldback();
+        let conf = conf.to_str().unwrap();
+        let envs = [("FOLDBACK_CONF", conf), ("FOLDBACK_HOOK", "xdp")];
+        let _agent = Agent::start_as(&socket, agent.arg("agent").envs(envs));
+        assert!(Client::connect(&socket).is_ok());
+    });
+}
+
+#[test]
+fn doctor_says_what_is_set_and_where() {
+    let directory = Directory::new();
+    let conf = directory.0.join("conf");
+    let doctor = || {
+        let mut doctor = world::foldback();
+        doctor.arg("doctor").env("FOLDBACK_CONF", &conf).env("FOLDBACK_SUM", "exact");
+        String::from_utf8(doctor.output().unwrap().stdout).unwrap()
+    };
+    let path = conf.display();
+    let missing = doctor();
+    assert!(missing.contains(&format!("no  {path}: No such file")), "{missing}");
+    fs::write(
+        &conf,
+        "FOLDBACK_NET = 10.0.0.0/8
+        FOLDBACK_SUM = rank-order
+        FOLDBACK_WINDOW = 7
+        FOLDBACK_NETS = 10.0.0.0/8
+        [program gmx*]
+        FOLDBACK = off
+        FOLDBACK_PORT = 0
+        [user 0]
+        FOLDBACK_REPORT = full",
+    )
+    .unwrap();
+    let said = doctor();
+    for line in [
+        format!("ok  settings of this site: {path}\n"),
+        format!("ok  FOLDBACK_NET=10.0.0.0/8 ({path}:1)\n"),
+        "ok  FOLDBACK_SUM=exact (environment)\n".into(),
+        format!("no  {path}:3: FOLDBACK_WINDOW=7: a power of two from 256 to 4096\n"),
+        format!("--  {path}:4: FOLDBACK_NETS is no setting of foldback: is FOLDBACK_NET meant?\n"),
+        format!("ok  FOLDBACK=off ({path}:6, for program gmx*)\n"),
+        format!("no  {path}:7: FOLDBACK_PORT=0: a port from 1 to 65535\n"),
+        format!("ok  FOLDBACK_REPORT=full ({path}:9)\n"),
+    ] {
+        assert!(said.contains(&line), "{line}{said}");
+    }
+    assert!(!said.contains("rank-order") && !said.contains("FOLDBACK_NETS="), "{said}");
+    // An empty variable is the default.
+    let mut doctor = world::foldback();
+    doctor.arg("doctor").env("FOLDBACK_CONF", &conf).env("FOLDBACK_NET", "");
+    let said = String::from_utf8(doctor.output().unwrap().stdout).unwrap();
+    assert!(said.contains("FOLDBACK_SUM=rank-order") && !said.contains("FOLDBACK_NET="), "{said}");
+    let none = world::foldback().arg("doctor").output().unwrap().stdout;
+    let none = String::from_utf8(none).unwrap();
+    assert!(none.starts_with("ok  no file of settings: FOLDBACK_CONF is empty\n"), "{none}");
+}
+
 /// Programs on a TC hook of `v0`, first to last: tcx comes before clsact.
 fn tc_programs(egress: bool) -> Vec<u32> {
     let mut ids: Vec<u32> = tcx_programs(V0, egress).into_iter().map(|(id, _)| id).collect();

@@ -1,5 +1,6 @@
 //! The tables of docs/using/coverage.md (the folded collectives and forms) and docs/using/environment.md
-//! (the settings). They are made of the code and of the library's exports, here, so that they cannot lie.
+//! (the settings), and dist/foldback.conf. They are made of the code and of the library's exports, here, so that they
+//! cannot lie.
 //! FOLDBACK_RENEW_COVERAGE=1 writes them anew.
 #![allow(unsafe_code)]
 
@@ -71,6 +72,18 @@ fn all_settings_are_documented() {
     for (index, table) in settings::tables().iter().enumerate() {
         let begin = format!("<!-- table {}: made by tests/coverage.rs -->\n", index + 1);
         compare("docs/using/environment.md", &begin, "<!-- end -->\n", table);
+    }
+}
+
+#[test]
+fn the_example_of_a_file_has_all_settings() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("dist/foldback.conf");
+    let example = settings::example();
+    if std::env::var_os("FOLDBACK_RENEW_COVERAGE").is_some() {
+        std::fs::write(&path, example).expect("it is written");
+    } else {
+        let there = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(there == example, "dist/foldback.conf is old; FOLDBACK_RENEW_COVERAGE=1 renews it");
     }
 }
 

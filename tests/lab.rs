@@ -74,6 +74,22 @@ fn a_lab_comes_and_goes() {
 }
 
 #[test]
+fn hosts_read_no_file_of_the_machines_settings() {
+    let lab = Lab::up("conf", &[]);
+    let conf = |named: Option<&str>| {
+        let mut exec = command(FOLDBACK);
+        exec.args(["lab", "exec", "--name", &lab.0, "h0", "--", "printenv", "FOLDBACK_CONF"]);
+        match named {
+            Some(path) => exec.env("FOLDBACK_CONF", path),
+            None => exec.env_remove("FOLDBACK_CONF"),
+        };
+        String::from_utf8(exec.output().expect("the command starts").stdout).expect("UTF-8")
+    };
+    assert_eq!(conf(None), "\n");
+    assert_eq!(conf(Some("/dev/null/none")), "/dev/null/none\n");
+}
+
+#[test]
 fn hosts_reach_each_other_and_nothing_else() {
     let lab = Lab::up("b", &["--hosts", "2"]);
     let routes = ok(&["lab", "exec", "--name", &lab.0, "h0", "--", "ip", "-br", "address"]);

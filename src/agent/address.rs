@@ -6,6 +6,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent::error::Result;
+use crate::agent::options::{parse, value};
+
 /// Address of an agent's socket. Written as a path, or as `@` and a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -19,19 +22,20 @@ pub enum SocketAddress {
 /// The socket of a host's agent, unless it has another address.
 pub(crate) const HOST_SOCKET: &str = "/run/foldback/agent.sock";
 
-/// The address at which `foldback agent` listens and a rank looks for it: `$FOLDBACK_AGENT_SOCKET`,
+/// The address at which `foldback agent` listens and a rank looks for it: `FOLDBACK_AGENT_SOCKET`,
 /// else [`HOST_SOCKET`].
-pub fn default_address() -> SocketAddress {
-    std::env::var("FOLDBACK_AGENT_SOCKET")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or_else(|| SocketAddress::Path(HOST_SOCKET.into()))
+pub fn default_address() -> Result<SocketAddress> {
+    const NAME: &str = "FOLDBACK_AGENT_SOCKET";
+    match value(NAME)? {
+        Some(value) => parse(NAME, &value),
+        None => Ok(SocketAddress::Path(HOST_SOCKET.into())),
+    }
 }
 
 impl FromStr for SocketAddress {
     type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
         match text.strip_prefix('@') {
             Some(name) if !name.is_empty() => Ok(Self::Abstract(name.to_string())),
             Some(_) => Err("an abstract socket needs a name after '@'"),
@@ -44,7 +48,7 @@ impl FromStr for SocketAddress {
 impl TryFrom<String> for SocketAddress {
     type Error = &'static str;
 
-    fn try_from(text: String) -> Result<Self, Self::Error> {
+    fn try_from(text: String) -> std::result::Result<Self, Self::Error> {
         text.parse()
     }
 }

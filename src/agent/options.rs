@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::agent::error::{Error, ErrorKind, Result};
 use crate::agent::hook::HookChoice;
 use crate::bindings::{FB_MAX_GROUPS, FB_UDP_PORT};
-use crate::config::settings::wrong;
+use crate::config::Value;
+use crate::config::settings::{self, Reader, SETTINGS, Setting};
 
 /// Settings of an agent, embedded or not.
 #[derive(Clone, Debug)]
@@ -81,32 +82,57 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults, changed by the environment.
-    pub fn from_environment() -> Result<Self> {
+    /// The defaults, changed by environment and file.
+    pub fn of_process() -> Result<Self> {
         let mut options = Self::default();
-        if let Some(hook) = variable("FOLDBACK_HOOK")? {
-            options.hook = hook;
-        }
-        if let Some(port) = variable::<NonZero<u16>>("FOLDBACK_PORT")? {
-            options.port = port.get();
+        for Setting { name, .. } in
+            SETTINGS.iter().filter(|setting| setting.reader == Reader::Agent)
+        {
+            if let Some(value) = value(name)? {
+                options.set(name, &value)?;
+            }
         }
         options.force_clsact = std::env::var("FOLDBACK_TEST_TC").is_ok_and(|tc| tc == "clsact");
         Ok(options)
     }
+
+    /// Takes a value, if the setting is an agent's.
+    pub fn set(&mut self, name: &str, value: &Value) -> Result<()> {
+        match name {
+            "FOLDBACK_HOOK" => self.hook = parse(name, value)?,
+            "FOLDBACK_PORT" => self.port = parse::<NonZero<u16>>(name, value)?.get(),
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
-fn variable<T: FromStr>(name: &str) -> Result<Option<T>> {
-    match std::env::var(name) {
-        Ok(text) if !text.is_empty() => {
-            text.parse().map(Some).map_err(|_| Error::new(ErrorKind::Invalid, wrong(name, &text)))
-        }
-        _ => Ok(None),
-    }
+/// The value of a setting, if it has one.
+pub(crate) fn value(name: &str) -> Result<Option<Value>> {
+    settings::get(name).map_err(|why| Error::new(ErrorKind::Invalid, why))
+}
+
+pub(crate) fn parse<T: FromStr>(name: &str, value: &Value) -> Result<T> {
+    let wrong = |_| Error::new(ErrorKind::Invalid, settings::wrong(name, value));
+    value.text.parse().map_err(wrong)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_setting_of_an_agent_is_taken_or_refused() {
+        for setting in SETTINGS.iter().filter(|setting| setting.reader == Reader::Agent) {
+            let mut options = Options::default();
+            let error = options.set(setting.name, &"?".into()).unwrap_err().to_string();
+            assert_eq!(error, format!("{}=?: {}", setting.name, setting.form));
+        }
+        let mut options = Options::default();
+        options.set("FOLDBACK_PORT", &"7".into()).unwrap();
+        options.set("FOLDBACK_HOOK", &"xdp".into()).unwrap();
+        assert_eq!((options.port, options.hook), (7, HookChoice::Xdp));
+    }
 
     #[test]
     fn something_is_left_for_every_newcomer() {

@@ -40,20 +40,21 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(..=86400))]
     linger: u32,
 
-    /// Serve metrics for Prometheus (OpenMetrics): at a loopback address such as 127.0.0.1:9337, or at the path of
-    /// a socket that is root's
+    /// Serve metrics for Prometheus: at a loopback address such as 127.0.0.1:9337, or at the path of a socket that is
+    /// root's [default: $FOLDBACK_METRICS, or nowhere]
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<Place>,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     settings::warn();
-    let mut options = Options::from_environment()?;
+    let mut options = Options::of_process()?;
     options.hook = args.hook.unwrap_or(options.hook);
     options.port = args.port.unwrap_or(options.port);
     options.tells_work = true;
     options.linger = Duration::from_secs(args.linger.into());
-    let address = args.socket.unwrap_or_else(default_address);
+    let metrics = args.metrics.map_or_else(metrics_of_settings, |place| Ok(Some(place)))?;
+    let address = args.socket.map_or_else(default_address, Ok)?;
 
     // Blocked before the socket appears: a signal from here on stops the agent in good order.
     let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
@@ -63,7 +64,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let mut daemon = Daemon::start(&address, options)?;
     log::info!("serving at {address}");
-    let _metrics = args.metrics.map(|place| Server::start(&place, &address)).transpose()?;
+    let _metrics = metrics.map(|place| Server::start(&place, &address)).transpose()?;
     daemon.run(stop.as_fd())?;
     if args.drain > 0 {
         log::info!("draining for at most {} s", args.drain);
@@ -73,4 +74,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     log::info!("stopping");
     Ok(ExitCode::SUCCESS)
+}
+
+/// The place of the metrics that environment or file name, if any.
+fn metrics_of_settings() -> anyhow::Result<Option<Place>> {
+    const METRICS: &str = "FOLDBACK_METRICS";
+    let Some(value) = settings::get(METRICS).map_err(anyhow::Error::msg)? else { return Ok(None) };
+    let place =
+        value.text.parse().map_err(|_| anyhow::Error::msg(settings::wrong(METRICS, &value)))?;
+    Ok(Some(place))
 }

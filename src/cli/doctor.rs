@@ -1,5 +1,6 @@
 //! `foldback doctor`.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,8 +8,13 @@ use std::process::ExitCode;
 use crate::agent::probe::{OLDEST_KERNEL, kernel_version};
 use crate::agent::simd::{Fold, Module};
 use crate::agent::{Client, ErrorKind, Options, capable, default_address, probe};
+use crate::config::site::{self, CONF, Line};
+use crate::config::{Value, settings};
 use crate::output::print;
 use crate::places;
+
+/// Advice for settings that make no sense.
+const MEND: &str = "docs/using/environment.md says more";
 
 /// MTU that carries a whole chunk.
 const USUAL_MTU: u32 = 1500;
@@ -36,10 +42,14 @@ enum Verdict {
 }
 
 pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    let options = Options::from_environment()?;
+    let mut findings = settings();
+    let options = Options::of_process().unwrap_or_else(|error| {
+        findings.push(no(error.to_string(), MEND));
+        Options::default()
+    });
     let agent = agent();
     let served = agent.verdict == Verdict::Ok;
-    let mut findings = vec![agent];
+    findings.push(agent);
     findings.extend(privileges(served));
     if capable() {
         findings.extend(kernel(&options));
@@ -47,6 +57,9 @@ pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
     findings.extend([jit(), realtime()]);
     findings.extend(interfaces());
     findings.extend([library(), mpi()]);
+    // All who read a wrong file say so.
+    let mut told = HashSet::new();
+    findings.retain(|finding| told.insert(finding.what.clone()));
     for finding in &findings {
         let mark = match finding.verdict {
             Verdict::Ok => "ok",
@@ -80,8 +93,43 @@ fn no(what: impl Into<String>, advice: impl Into<String>) -> Finding {
     Finding { verdict: Verdict::No, what: what.into(), advice: Some(advice.into()) }
 }
 
+/// The file of settings, what is set, and what the file sets for others.
+fn settings() -> Vec<Finding> {
+    let site = site::site();
+    let file = match (&site.wrong, &site.path) {
+        (Some(why), _) => no(why, MEND),
+        (None, None) => ok(format!("no file of settings: {CONF} is empty")),
+        (None, Some(path)) if site.is_there => ok(format!("settings of this site: {path}")),
+        (None, Some(path)) => ok(format!("no settings of this site: there is no {path}")),
+    };
+    let of_process = settings::SETTINGS.iter().filter_map(|setting| {
+        let value = settings::lookup(setting.name).filter(|_| setting.name != CONF)?;
+        Some(set(setting.name, &value, ""))
+    });
+    let is_of_others = |line: &&Line| !line.counts && settings::warning_of_line(line).is_none();
+    let of_others = site.lines.iter().filter(is_of_others).map(|line| {
+        let section = line.section.as_deref().unwrap_or_default();
+        set(&line.name, &line.value, &format!(", for {section}"))
+    });
+    let warnings = site.lines.iter().filter_map(settings::warning_of_line);
+    let warnings = warnings.map(|warning| note(warning, "correct the line, or remove it"));
+    std::iter::once(file).chain(of_process).chain(of_others).chain(warnings).collect()
+}
+
+/// A value that somebody has set, and where.
+fn set(name: &str, value: &Value, whose: &str) -> Finding {
+    let of_agent = Options::default().set(name, value).map_err(|error| error.to_string());
+    match settings::check(name, value).and(of_agent) {
+        Ok(()) => ok(format!("{name}={} ({}{whose})", value.text, value.origin())),
+        Err(why) => no(why, MEND),
+    }
+}
+
 fn agent() -> Finding {
-    let address = default_address();
+    let address = match default_address() {
+        Ok(address) => address,
+        Err(error) => return no(error.to_string(), MEND),
+    };
     match Client::connect(&address) {
         Ok(client) => {
             let (release, pid) = (&client.welcome().release, client.welcome().pid);

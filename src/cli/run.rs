@@ -12,6 +12,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::config::settings;
 use crate::places;
 
 /// Run an MPI launcher with foldback preloaded on every host
@@ -22,7 +23,7 @@ use crate::places;
 /// one line more says what was folded, unless FOLDBACK_REPORT says otherwise. A warning names a program that cannot
 /// load the library, or tells of ranks on this host that run without it.
 #[derive(clap::Args)]
-#[command(after_long_help = crate::config::settings::help())]
+#[command(after_long_help = settings::help())]
 pub struct Args {
     /// Launcher and its arguments, as in: foldback run -- mpirun -n 4 ./program
     #[arg(required = true, trailing_var_arg = true, value_name = "LAUNCHER")]
@@ -292,7 +293,7 @@ fn variables(library: &Path) -> Vec<(OsString, OsString)> {
         preload.push(others);
     }
     let mut variables = vec![(PRELOAD.into(), preload)];
-    if std::env::var_os("FOLDBACK_REPORT").is_none() {
+    if !settings::is_named("FOLDBACK_REPORT") {
         variables.push(("FOLDBACK_REPORT".into(), "line".into()));
     }
     variables.extend(std::env::vars_os().filter(|(name, _)| {

@@ -23,7 +23,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let snapshot = Snapshot::take(&args.socket.unwrap_or_else(default_address))?;
+    let snapshot = Snapshot::take(&args.socket.map_or_else(default_address, Ok)?)?;
     if args.json {
         print(format_args!("{:#}\n", snapshot.document()?))?;
     } else {

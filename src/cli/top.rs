@@ -32,7 +32,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let socket = args.socket.unwrap_or_else(default_address);
+    let socket = args.socket.map_or_else(default_address, Ok)?;
     let client = Client::connect(&socket)?;
     let interval = Duration::from_secs(args.interval.into());
     let clear = if io::stdout().is_terminal() { "\x1b[H\x1b[J" } else { "" };

@@ -1,9 +1,12 @@
-//! The settings of a process, read once: [`settings`] has the variables.
+//! The settings of a process, read once: [`settings`] has their table, [`site`] the file that may have them.
 
+pub(crate) mod file;
 mod quantize;
 pub mod settings;
+pub mod site;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -45,8 +48,40 @@ pub(crate) struct Shared {
     pub profile: bool,
 }
 
-/// Values of the environment that make up [`Shared`], by name, as ranks tell them each other.
-pub(crate) type Given = BTreeMap<String, String>;
+/// The value of a setting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Value {
+    /// Its text, as the user wrote it.
+    pub text: String,
+    /// The file and the line that have it; `None`: the environment.
+    pub place: Option<String>,
+}
+
+impl Value {
+    /// The file and the line, or the environment.
+    pub fn origin(&self) -> &str {
+        self.place.as_deref().unwrap_or("environment")
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Some(place) => write!(f, "{} ({place})", self.text),
+            None => write!(f, "{}", self.text),
+        }
+    }
+}
+
+impl From<&str> for Value {
+    /// As if the environment had it.
+    fn from(text: &str) -> Self {
+        Self { text: text.into(), place: None }
+    }
+}
+
+/// Values that make up [`Shared`], by name, as ranks tell them each other.
+pub(crate) type Given = BTreeMap<String, Value>;
 
 /// Settings of one process.
 #[derive(Clone, Debug)]
@@ -55,7 +90,7 @@ pub(crate) struct Config {
     pub enabled: bool,
     /// Settings that all ranks must agree on.
     pub shared: Shared,
-    /// The values of shared settings that the environment has.
+    /// The values of shared settings that environment and file have.
     pub given: Given,
     /// The file for the statistics: `-` is standard output. `FOLDBACK_STATS`.
     pub stats: Option<String>,
@@ -197,27 +232,23 @@ impl Config {
         self.stats.is_some() || self.report == Report::Full
     }
 
-    /// The settings that the environment has.
+    /// The settings of this process, by environment and file.
     ///
     /// # Errors
-    /// One line that names the variable and what it may be.
-    pub fn from_environment() -> Result<Self, String> {
-        settings::read(variable)
+    /// One line that says what is wrong with the file, or names a setting and what it may be.
+    pub fn of_process() -> Result<Self, String> {
+        site::site().wrong.clone().map_or_else(|| settings::read(settings::lookup), Err)
     }
 
     /// Whether ranks are to exchange their settings in MPI_Init, whatever else makes no sense: calls are to be folded,
     /// or sums exact, from the first one on.
     pub fn is_at_once() -> bool {
-        let of = |setting| settings::read(|name| variable(name).filter(|_| name == setting));
+        let of =
+            |setting| settings::read(|name| settings::lookup(name).filter(|_| name == setting));
         let is = |setting, is: fn(&Self) -> bool| of(setting).is_ok_and(|config| is(&config));
         is("FOLDBACK_SETUP_CALLS", |config| config.shared.setup_calls == 0)
             || is("FOLDBACK_SUM", |config| config.shared.sum == Sum::Exact)
     }
-}
-
-/// A variable of the environment that is not empty.
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
 /// The variable by which this job asks its MPI to survive the end of a rank: Open MPI's, which its
@@ -258,7 +289,8 @@ pub(crate) fn announced(variable: impl Fn(&str) -> Option<String>) -> Option<Ann
 
 /// The job of this process, by the name that its batch system gives it: Slurm, PBS, LSF or Flux.
 pub(crate) fn job() -> Option<String> {
-    ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"].into_iter().find_map(variable)
+    let variables = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"];
+    variables.into_iter().find_map(|name| std::env::var(name).ok().filter(|job| !job.is_empty()))
 }
 
 /// Limits as `FOLDBACK_MAX_BYTES` has them.
@@ -313,7 +345,7 @@ mod tests {
     use super::*;
 
     fn read(name: &'static str, value: &'static str) -> Result<Config, String> {
-        settings::read(|asked| (asked == name).then(|| value.to_owned()))
+        settings::read(|asked| (asked == name).then(|| value.into()))
     }
 
     #[test]

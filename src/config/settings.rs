@@ -1,13 +1,16 @@
-//! Every variable of the environment that foldback reads, once. The parser, the list of `--help` and the
-//! tables of docs/using/environment.md are made of it.
+//! Every setting of foldback, once. Environment and file have them by the same names. The parser, the list of
+//! `--help`, the tables of docs/using/environment.md and dist/foldback.conf are made of it.
 
 use std::time::Duration;
 
-use super::{Combiner, Config, Given, Policy, Quantize, Report, Sum, TransportChoice, max_bytes};
+use super::site::{self, CONF, Line, site};
+use super::{
+    Combiner, Config, Given, Policy, Quantize, Report, Sum, TransportChoice, Value, max_bytes,
+};
 use crate::bindings::FB_MAX_WINDOW;
 use crate::wire::{Algorithm, LEAST_WINDOW};
 
-/// The reader of a variable.
+/// The reader of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// The library, in each process. It must be alike on all ranks.
@@ -23,7 +26,7 @@ pub enum Reader {
 /// Puts a value into the settings of a process; `None`: it makes no sense.
 type Parse = fn(&mut Config, &str) -> Option<()>;
 
-/// An environment variable that foldback reads.
+/// Something that users may set.
 pub struct Setting {
     /// Its name, which begins with `FOLDBACK_`.
     pub name: &'static str,
@@ -35,13 +38,13 @@ pub struct Setting {
     pub default: &'static str,
     /// The part of foldback that reads it.
     pub reader: Reader,
-    /// For a variable that is part of [`Config`].
+    /// For one that is part of [`Config`].
     parse: Option<Parse>,
 }
 
 use Reader::{Agent, AllRanks, Command, EachRank};
 
-/// Every variable, in the order in which the documents list them.
+/// Every setting, in the order in which the documents list them.
 #[rustfmt::skip]
 pub const SETTINGS: &[Setting] = &[
     Setting { name: "FOLDBACK", form: "on or off", reader: AllRanks, default: "`on`",
@@ -134,11 +137,16 @@ pub const SETTINGS: &[Setting] = &[
     Setting { name: "FOLDBACK_AGENT_SOCKET", form: "a path, or @NAME", reader: EachRank, default: "`/run/foldback/agent.sock`",
         meaning: "the agent's socket: a path, or `@name` for an abstract one",
         parse: None },
+    Setting { name: CONF, form: "a file, or nothing for none", reader: EachRank, default: "`/etc/foldback.conf`",
+        meaning: "the [file of the site](#the-file-of-a-site); empty: none. Agents and the command read it, too. The environment alone has this variable",
+        parse: None },
     Setting { name: "FOLDBACK_HOOK", form: "auto, tc or xdp", reader: Agent, default: "`auto`: as `tc`",
         meaning: "`tc` or `xdp`: hook at which the programs take frames in ([choice](../running/agent.md#choice-of-the-hook))", parse: None },
     Setting { name: "FOLDBACK_PORT", form: "a port from 1 to 65535", reader: Agent,
         default: "`FB_UDP_PORT` in [`bpf/wire.h`](../../bpf/wire.h)",
         meaning: "UDP port of all frames, the same on all hosts", parse: None },
+    Setting { name: "FOLDBACK_METRICS", form: "a loopback address such as 127.0.0.1:9337, or a path", reader: Command, default: "none",
+        meaning: "place where `foldback agent` serves [metrics](../running/agent.md#metrics): a loopback address such as `127.0.0.1:9337`, or the path of a socket", parse: None },
     Setting { name: "FOLDBACK_LIB", form: "a path", reader: Command, default: "beside the command, or in `../lib`",
         meaning: "the library that `foldback run` and `foldback lab run` preload", parse: None },
 ];
@@ -170,29 +178,60 @@ fn seconds(into: &mut Duration, text: &str) -> Option<()> {
     Some(())
 }
 
+/// The value that the environment has, or else the file, as far as that makes sense. An empty one is none.
+pub fn lookup(name: &str) -> Option<Value> {
+    let value = match std::env::var_os(name) {
+        Some(text) => Some(Value { text: text.to_string_lossy().into_owned(), place: None }),
+        None => site().value(name).cloned(),
+    };
+    value.filter(|value| !value.text.is_empty())
+}
+
+/// The value of a setting.
+///
+/// # Errors
+/// One line that says what is wrong with the file.
+pub fn get(name: &str) -> Result<Option<Value>, String> {
+    site().wrong.clone().map_or_else(|| Ok(lookup(name)), Err)
+}
+
+/// Whether environment or file name a setting, be it without a value.
+pub fn is_named(name: &str) -> bool {
+    std::env::var_os(name).is_some() || site().value(name).is_some()
+}
+
 /// Reads all that is part of [`Config`].
 ///
 /// # Errors
-/// One line that names the variable and what it may be.
-pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Config, String> {
+/// One line that names the setting and what it may be.
+pub(crate) fn read(value_of: impl Fn(&str) -> Option<Value>) -> Result<Config, String> {
     let moved = |name: &str| {
-        let is_given = |moved: &&Moved| {
-            moved.new.0 == name && variable(moved.old.0).is_some_and(|text| text == moved.old.1)
+        let new = |moved: &Moved| {
+            let value = value_of(moved.old.0).filter(|value| value.text == moved.old.1)?;
+            (moved.new.0 == name).then(|| Value { text: moved.new.1.into(), ..value })
         };
-        MOVED.iter().find(is_given).map(|moved| moved.new.1.to_owned())
+        MOVED.iter().find_map(new)
     };
     let mut config = Config::default();
     for setting in SETTINGS {
-        let text = || variable(setting.name).or_else(|| moved(setting.name));
-        if let Some((parse, text)) = setting.parse.zip(text()) {
+        let value = || value_of(setting.name).or_else(|| moved(setting.name));
+        if let Some((parse, value)) = setting.parse.zip(value()) {
             let before = config.shared.clone();
-            parse(&mut config, &text).ok_or_else(|| wrong(setting.name, &text))?;
+            parse(&mut config, &value.text).ok_or_else(|| wrong(setting.name, &value))?;
             if config.shared != before {
-                config.given.insert(setting.name.into(), text);
+                config.given.insert(setting.name.into(), value);
             }
         }
     }
     Ok(config)
+}
+
+/// Makes sure that a value makes sense to the library, if it is the library's.
+///
+/// # Errors
+/// One line that names the setting and what it may be.
+pub fn check(name: &str, value: &Value) -> Result<(), String> {
+    read(|asked| (asked == name).then(|| value.clone())).map(drop)
 }
 
 /// The first setting whose values of a rank and of rank 0 do not mean the same, and how these differ, in one line.
@@ -203,29 +242,47 @@ pub(crate) fn difference(rank: usize, its: &Given, first: &Given) -> Option<Stri
     };
     let differs = |setting: &&Setting| alone(setting.name, its) != alone(setting.name, first);
     let name = SETTINGS.iter().find(differs)?.name;
-    let value = |given: &Given| given.get(name).cloned().unwrap_or_else(|| "not set".into());
+    let both = [its, first].map(|given| given.get(name));
+    let advice = match both.iter().flatten().any(|value| value.place.is_some()) {
+        true => "each host reads its own file",
+        false => "mpirun hands on only what -x names, `foldback run` all",
+    };
+    let [its, first] = both.map(|value| value.map_or_else(|| "not set".into(), Value::to_string));
     Some(format!(
-        "{name} is {} on rank {rank} and {} on rank 0: all ranks must have it alike (mpirun hands on only what \
-         -x names, `foldback run` all)",
-        value(its),
-        value(first)
+        "{name} is {its} on rank {rank} and {first} on rank 0: all ranks must have it alike ({advice})"
     ))
 }
 
 /// The error for a value that makes no sense.
-pub fn wrong(name: &str, text: &str) -> String {
+pub fn wrong(name: &str, Value { text, place }: &Value) -> String {
     let form = SETTINGS.iter().find(|setting| setting.name == name).map_or("", |s| s.form);
-    format!("{name}={text}: {form}")
+    let place = place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
+    format!("{place}{name}={text}: {form}")
 }
 
-/// Logs a warning of each variable of the environment that looks like foldback's, and that nothing reads, and of each
-/// value that belongs to another setting now.
+/// Logs a warning of each name that looks like foldback's, and that nothing reads, and of each value that belongs to
+/// another setting now.
 pub fn warn() {
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
     let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
-    variables
-        .filter_map(|(name, value)| warning(&name, &value))
-        .for_each(|line| log::warn!("{line}"));
+    let of_environment = variables
+        .filter(|(name, _)| name.starts_with("FOLDBACK") && !is_internal(name))
+        .filter_map(|(name, value)| warning(&name, &value));
+    let of_file = site().lines.iter().filter(|line| line.counts).filter_map(warning_of_line);
+    of_environment.chain(of_file).for_each(|line| log::warn!("{line}"));
+}
+
+/// A warning of a line that sets nothing, or not for long.
+pub fn warning_of_line(line: &Line) -> Option<String> {
+    let warning = match line.name == CONF {
+        true => Some(format!("{CONF} counts in the environment alone")),
+        false => warning(&line.name, &line.value.text),
+    };
+    warning.map(|warning| format!("{}: {warning}", line.value.origin()))
+}
+
+fn is_internal(name: &str) -> bool {
+    INTERNAL.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn warning(name: &str, value: &str) -> Option<String> {
@@ -235,9 +292,7 @@ fn warning(name: &str, value: &str) -> Option<String> {
             "{name}={value} works in this release for the last time: say {name_now}={now}"
         ));
     }
-    let is_known = SETTINGS.iter().any(|setting| setting.name == name)
-        || INTERNAL.iter().any(|prefix| name.starts_with(prefix));
-    if is_known || !name.starts_with("FOLDBACK") {
+    if SETTINGS.iter().any(|setting| setting.name == name) {
         return None;
     }
     let distance = |setting: &&Setting| strsim::damerau_levenshtein(name, setting.name);
@@ -268,11 +323,38 @@ pub fn tables() -> [String; 3] {
 
 /// A list for `--help`.
 pub fn help() -> String {
-    let mut text = String::from("Environment (docs/using/environment.md says more):\n");
+    let mut text = format!(
+        "Settings, in the environment or in {} (docs/using/environment.md says more):\n",
+        site::DEFAULT_PATH
+    );
     for setting in SETTINGS {
         text += &format!("  {:<24}{}\n", setting.name, setting.form);
     }
     text
+}
+
+/// An example of a site's file, which sets nothing: dist/foldback.conf.
+pub fn example() -> String {
+    let mut text = format!(
+        "\
+# Settings of foldback for all users of this host: copy to {} what is to count. The environment wins over
+# this file. The same file belongs on every host. docs/using/environment.md has the meaning of each setting.
+# `foldback doctor` shows what counts.
+",
+        site::DEFAULT_PATH
+    );
+    for setting in SETTINGS.iter().filter(|setting| setting.name != CONF) {
+        text += &format!("\n# {}\n#{} =\n", setting.form, setting.name);
+    }
+    text + "
+# Lines below this one count for programs with these names alone. A * stands for anything.
+#[program gmx_mpi lmp*]
+#FOLDBACK = off
+
+# Lines below this one count for these users alone, by name or number.
+#[user alice 1001]
+#FOLDBACK_LOG = info
+"
 }
 
 #[cfg(test)]
@@ -285,14 +367,15 @@ mod tests {
         let meant = "FOLDBACK_MAXBYTES is no setting of foldback: is FOLDBACK_MAX_BYTES meant?";
         assert_eq!(told("FOLDBACK_MAXBYTES"), meant);
         assert_eq!(told("FOLDBACK_X_Y_Z"), "FOLDBACK_X_Y_Z is no setting of foldback");
-        assert_eq!(["FOLDBACK_NET", "FOLDBACK_LAB_RUN", "HOME"].map(told), [""; 3]);
+        assert_eq!(told("FOLDBACK_NET"), "");
+        assert!(is_internal("FOLDBACK_LAB_RUN") && !is_internal("FOLDBACK_NET"));
     }
 
     #[test]
     fn values_that_have_moved_work_and_are_told() {
         for Moved { old, new } in MOVED {
             let both = [old, new].map(|(name, value)| {
-                read(|asked| (asked == name).then(|| value.to_owned())).expect("a value")
+                read(|asked| (asked == name).then(|| value.into())).expect("a value")
             });
             assert_eq!(both[0].shared, both[1].shared);
             assert_ne!(both[0].shared, Config::default().shared);
@@ -307,7 +390,7 @@ mod tests {
     fn the_new_setting_counts_where_a_value_has_moved() {
         let set = [("FOLDBACK_HOOK", "none"), ("FOLDBACK_TRANSPORT", "programs")];
         let value = |asked: &str| set.iter().find(|(name, _)| *name == asked);
-        let config = read(|asked| value(asked).map(|(_, value)| (*value).to_owned())).unwrap();
+        let config = read(|asked| value(asked).map(|(_, value)| (*value).into())).unwrap();
         assert_eq!(config.shared.transport, TransportChoice::Programs);
     }
 
@@ -345,7 +428,7 @@ mod tests {
     ];
 
     fn given(name: &str, value: &str) -> Given {
-        read(|asked| (asked == name).then(|| value.to_owned())).expect("a value").given
+        read(|asked| (asked == name).then(|| value.into())).expect("a value").given
     }
 
     #[test]
@@ -365,6 +448,56 @@ mod tests {
                 assert_eq!(difference(3, &its, &its), None);
             }
         }
+    }
+
+    #[test]
+    fn a_difference_says_which_line_has_a_value() {
+        let place = Some("/etc/foldback.conf:7".to_owned());
+        let value = Value { text: "exact".into(), place };
+        let of_file = Given::from([("FOLDBACK_SUM".into(), value)]);
+        let why = difference(1, &of_file, &Given::new()).unwrap_or_default();
+        let start =
+            "FOLDBACK_SUM is exact (/etc/foldback.conf:7) on rank 1 and not set on rank 0: ";
+        assert!(why.starts_with(start), "{why}");
+        assert_eq!(difference(1, &of_file, &given("FOLDBACK_SUM", "exact")), None);
+    }
+
+    #[test]
+    fn a_value_of_a_file_is_refused_with_its_line() {
+        let value = Value { text: "7".into(), place: Some("conf:3".into()) };
+        let why = check("FOLDBACK_WINDOW", &value).unwrap_err();
+        assert_eq!(why, "conf:3: FOLDBACK_WINDOW=7: a power of two from 256 to 4096");
+        assert_eq!(check("FOLDBACK_PAIRS_MEMORY", &value), Ok(()));
+    }
+
+    #[test]
+    fn lines_that_set_nothing_are_told() {
+        let told = |name: &str, text: &str| {
+            let value = Value { text: text.into(), place: Some("conf:3".into()) };
+            let line = Line { name: name.into(), value, section: None, counts: true };
+            warning_of_line(&line).unwrap_or_default()
+        };
+        let meant = "conf:3: FOLDBACK_NETS is no setting of foldback: is FOLDBACK_NET meant?";
+        assert_eq!(told("FOLDBACK_NETS", "10.0.0.0/8"), meant);
+        assert_eq!(told(CONF, "/conf"), "conf:3: FOLDBACK_CONF counts in the environment alone");
+        assert!(told("FOLDBACK_HOOK", "none").ends_with("say FOLDBACK_TRANSPORT=sockets"));
+        assert!(told("FOLDBACK_TEST_TC", "clsact").starts_with("conf:3: FOLDBACK_TEST_TC is no "));
+        assert_eq!(told("FOLDBACK_NET", "10.0.0.0/8"), "");
+    }
+
+    #[test]
+    fn the_example_sets_nothing_but_for_its_sections() {
+        let text = example().replace("\n#FOLDBACK", "\nFOLDBACK").replace("\n#[", "\n[");
+        let site = site::Site::of_text(&text);
+        assert_eq!(site.wrong, None);
+        assert_eq!(site.lines.iter().find_map(warning_of_line), None);
+        let (of_all, of_some): (Vec<_>, Vec<_>) =
+            site.lines.iter().partition(|line| line.section.is_none());
+        assert!(of_all.iter().all(|line| line.value.text.is_empty()));
+        let names: Vec<_> = of_all.iter().map(|line| &*line.name).collect();
+        let all = SETTINGS.iter().map(|setting| setting.name);
+        assert_eq!(names, all.filter(|name| *name != CONF).collect::<Vec<_>>());
+        assert!(of_some.len() == 2 && of_some.iter().all(|l| check(&l.name, &l.value).is_ok()));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use nix::unistd::sethostname;
 
 use super::netns;
 use super::registry::{self, Lab};
+use crate::config::site::CONF;
 
 const NONE: Option<&str> = None;
 
@@ -53,11 +54,15 @@ pub fn exec(
         .with_context(|| format!("cannot execute {}", Path::new(&command[0]).display()))
 }
 
-/// Program and arguments as a command.
+/// Program and arguments as a command. The machine's file of settings is for its own network, so that a host of a lab
+/// reads none, unless the environment names one.
 pub fn prepare(command: &[OsString]) -> Command {
     let (program, args) = command.split_first().expect("the parser asks for a program");
     let mut command = Command::new(program);
     command.args(args);
+    if std::env::var_os(CONF).is_none() {
+        command.env(CONF, "");
+    }
     command
 }
 

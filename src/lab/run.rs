@@ -16,6 +16,8 @@ use super::registry::{self, Lab};
 use super::settings::Settings;
 use super::supervise::{Outcome, Supervisor};
 use super::{fabric, rank, trace};
+use crate::config::settings;
+use crate::config::site::CONF;
 use crate::output::tell;
 use crate::places;
 
@@ -157,9 +159,14 @@ fn in_lab(supervisor: &Supervisor, lab: &Lab, request: &Request) -> Result<u8> {
 fn with_defaults(mut env: Vec<String>, off: bool) -> Vec<String> {
     const REPORT: &str = "FOLDBACK_REPORT";
     let is_given = |name| env.iter().any(|pair| pair.starts_with(&format!("{name}=")));
+    // Ranks of a lab read only a file that the environment names.
+    let is_named = match std::env::var_os(CONF) {
+        Some(_) => settings::is_named(REPORT),
+        None => std::env::var_os(REPORT).is_some(),
+    };
     if off && !is_given("FOLDBACK") {
         env.push("FOLDBACK=off".into());
-    } else if !off && !is_given(REPORT) && std::env::var_os(REPORT).is_none() {
+    } else if !off && !is_given(REPORT) && !is_named {
         env.push(format!("{REPORT}=line"));
     }
     env

@@ -29,7 +29,7 @@ use crate::wait::Waiter;
 pub struct Process {
     /// The real MPI.
     pub mpi: Mpi,
-    /// The environment, or what is wrong with it.
+    /// The settings, or what is wrong with them.
     pub config: Result<Config, String>,
     pub calls: Calls,
     pub cached: Cached,
@@ -69,7 +69,7 @@ fn communicator_freed(comm: Handle) {
 impl Process {
     fn load() -> Option<Self> {
         // Not even a log line where it is off: the process may be anything.
-        let config = Config::from_environment();
+        let config = Config::of_process();
         if config.as_ref().is_ok_and(|config| !config.enabled) {
             return None;
         }

@@ -3,11 +3,11 @@
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{Error, ErrorKind, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{Error, ErrorKind, Write};
 
 use super::Process;
 use crate::choice::Profile;
+use crate::config::file;
 
 impl Process {
     /// Has rank 0 read what jobs before this have measured. The first group of all ranks tells the others.
@@ -38,20 +38,10 @@ impl Process {
 /// Longest file: some 500 kinds of groups.
 const MOST_BYTES: usize = 4 << 20;
 
-/// Reads a file; nothing if it is not there. Of a pipe or a device nothing is read, which could go on for ever.
+/// Reads a file; nothing if it is not there.
 fn read(path: &str) -> Result<Profile, String> {
-    let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
-    let text = |file: File| {
-        let mut text = String::new();
-        if !file.metadata()?.is_file() {
-            return Err(Error::other("it is no regular file"));
-        }
-        file.take(MOST_BYTES as u64 + 1).read_to_string(&mut text)?;
-        Ok(text)
-    };
-    match opened.and_then(text) {
-        Ok(text) if text.len() > MOST_BYTES => Err(format!("it has more than {MOST_BYTES} bytes")),
-        Ok(text) => Profile::parse(&text),
+    match file::read(path, MOST_BYTES) {
+        Ok((bytes, _)) => Profile::parse(&String::from_utf8_lossy(&bytes)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Profile::default()),
         Err(error) => Err(error.to_string()),
     }
@@ -109,19 +99,6 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_a_file_of_bounded_length_is_read() {
-        let directory = Directory::new("profile-read");
-        let (pipe, long) = (directory.path("pipe"), directory.path("long"));
-        nix::unistd::mkfifo(pipe.as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        File::create(&long).unwrap().set_len(1 << 40).unwrap();
-        for path in ["/dev/zero", "/dev/null", &pipe, directory.0.to_str().unwrap()] {
-            assert_eq!(read(path).unwrap_err(), "it is no regular file", "{path}");
-        }
-        assert_eq!(read(&long).unwrap_err(), format!("it has more than {MOST_BYTES} bytes"));
-        assert!(read(&directory.path("absent")).unwrap().is_empty());
-    }
-
-    #[test]
     fn a_file_is_replaced_whole_or_not_at_all_and_nothing_else_remains() {
         let directory = Directory::new("profile-replace");
         let (file, link) = (directory.path("file"), directory.path("link"));
@@ -133,6 +110,7 @@ mod tests {
         replace(&directory.path("taken"), "three").unwrap_err();
         replace(&file, &" ".repeat(MOST_BYTES + 1)).unwrap_err();
         assert_eq!(fs::read_to_string(&file).unwrap(), "two");
+        assert!(read(&directory.path("absent")).unwrap().is_empty());
         assert_eq!(directory.names(), ["file", "link", "taken"]);
     }
 }

@@ -97,7 +97,7 @@ impl State {
             ))),
             Err(_) if haste == Haste::None => Err(NoAnswer::Yet(Later::WorthIt)),
             Err(_) => {
-                self.embedded = Some(Embedded::begin(Options::from_environment()?)?);
+                self.embedded = Some(Embedded::begin(Options::of_process()?)?);
                 self.connect(haste)
             }
         }
@@ -107,7 +107,7 @@ impl State {
     fn open(&mut self, haste: Haste) -> agent::Result<Option<Client>> {
         let opening = match self.opening.take() {
             Some(opening) => opening,
-            None => Opening::begin(&default_address())?,
+            None => Opening::begin(&default_address()?)?,
         };
         match haste {
             Haste::Waits => opening.wait().map(Some),

@@ -16,7 +16,7 @@ use super::exchange::{Failure, exchange, words};
 use super::hosts;
 use super::trouble::NoGroup;
 use crate::agent::Versions;
-use crate::config::{Config, Given, settings};
+use crate::config::{Config, Given, settings, site};
 use crate::mpi::Mpi;
 use crate::mpi::pmpi::Handle;
 
@@ -50,6 +50,13 @@ impl<T> Answer<T> {
             more,
         }
     }
+
+    /// Without the lines of files: values may be alike in files that are not.
+    fn without_places(mut self) -> Self {
+        let values = self.settings.iter_mut().flat_map(|given| given.values_mut());
+        values.for_each(|value| value.place = None);
+        self
+    }
 }
 
 /// MPI has started.
@@ -79,7 +86,8 @@ pub fn compare<T: Serialize>(
     [one, other]: [u64; 2],
     patience: Option<Duration>,
 ) -> Result<Compared, NoGroup> {
-    let (answer, host) = (hash(&Answer::new(config, more)), hash(&hosts::host_id()));
+    let (answer, host) =
+        (hash(&Answer::new(config, more).without_places()), hash(&hosts::host_id()));
     let all = words(mpi, comm, [answer, host, one, other], patience);
     let all = heard(mpi, comm, patience, all)?;
     let names: Vec<_> = all.iter().map(|[_, host, ..]| host.to_string()).collect();
@@ -127,8 +135,9 @@ fn heard<T>(
         log::error!(
             "some ranks did not answer within {} s. Is LD_PRELOAD exported to every host? \
              (mpirun -x LD_PRELOAD, mpiexec -genv, or `foldback run`) Or is FOLDBACK=off, FOLDBACK_SETUP_CALLS=0 or \
-             FOLDBACK_SUM=exact on some ranks only?",
-            patience.unwrap_or_default().as_secs()
+             FOLDBACK_SUM=exact on some ranks only, by their environment or their hosts' {}?",
+            patience.unwrap_or_default().as_secs(),
+            site::DEFAULT_PATH
         );
         mpi.abort(comm)
     }
@@ -160,9 +169,10 @@ fn agree<T>(answers: &[Answer<T>]) -> Result<(), NoGroup> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Value;
 
     fn answer(name: &'static str, value: &'static str) -> Answer<()> {
-        let read = settings::read(|asked| (asked == name).then(|| value.to_owned()));
+        let read = settings::read(|asked| (asked == name).then(|| value.into()));
         let told = serde_json::to_string(&Answer::new(&read, ())).unwrap();
         serde_json::from_str(&told).unwrap()
     }
@@ -176,6 +186,23 @@ mod tests {
         assert_eq!(why(&[answer("", ""), answer("FOLDBACK_SUM", "auto")]), "alike");
         let each = answer("FOLDBACK_NET", "10.0.0.0/8");
         assert_eq!(why(&[each, answer("FOLDBACK_STATS", "-")]), "alike");
+    }
+
+    #[test]
+    fn values_of_files_compare_as_values_of_the_environment() {
+        let of_file = |text: &str, place: &str| {
+            let value = Value { text: text.into(), place: Some(place.into()) };
+            let read = settings::read(|asked| (asked == "FOLDBACK_SUM").then(|| value.clone()));
+            Answer::new(&read, ())
+        };
+        let hash = |answer: &Answer<()>| hash(&answer.clone().without_places());
+        let (environment, file) = (answer("FOLDBACK_SUM", "exact"), of_file("exact", "conf:1"));
+        assert_eq!(hash(&environment), hash(&file));
+        assert_ne!(hash(&of_file("rank-order", "conf:1")), hash(&file));
+        assert_eq!(why(&[environment, file.clone(), of_file("exact", "conf:2")]), "alike");
+        let told = why(&[of_file("rank-order", "conf:3"), file]);
+        let line = "FOLDBACK_SUM is exact (conf:1) on rank 1 and rank-order (conf:3) on rank 0: ";
+        assert!(told.starts_with(line), "{told}");
     }
 
     #[test]

@@ -138,6 +138,12 @@ fn a_socket_of_metrics_is_roots_and_goes_with_the_agent() {
         let told = String::from_utf8_lossy(&refused.stderr);
         assert_eq!(refused.status.code(), Some(1), "{told}");
         assert!(told.contains(&format!("serving metrics at {at}: ")), "{told}");
+        let named = [("FOLDBACK_PORT", "338"), ("FOLDBACK_METRICS", "0.0.0.0:9337")];
+        let refused = agent_command(&other, &named).output().unwrap();
+        let told = String::from_utf8_lossy(&refused.stderr);
+        let why =
+            "FOLDBACK_METRICS=0.0.0.0:9337: a loopback address such as 127.0.0.1:9337, or a path";
+        assert!(told.contains(why), "{told}");
         let elsewhere = agent_command(&other, &[]).args(["--metrics", "0.0.0.0:9337"]).output();
         assert_eq!(elsewhere.unwrap().status.code(), Some(2));
 

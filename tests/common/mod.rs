@@ -16,7 +16,8 @@ use nix::sys::signal::Signal;
 const PREFIX: &str = "foldback-test-";
 
 /// A command that is told to end when the test does, be it killed: `foldback lab run` then takes its lab
-/// down, and `timeout` passes the signal on. The thread that starts it must be the one that waits.
+/// down, and `timeout` passes the signal on. The thread that starts it must be the one that waits. Settings of the
+/// tests' own environment do not count.
 pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -24,6 +25,8 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
             command.env_remove(name);
         }
     }
+    // Nor does the file of the machine count.
+    command.env("FOLDBACK_CONF", "");
     let die_with_us = || prctl::set_pdeathsig(Signal::SIGTERM).map_err(std::io::Error::from);
     // SAFETY: between fork and exec only prctl is called, which is a plain system call.
     unsafe { command.pre_exec(die_with_us) };

@@ -203,7 +203,7 @@ fn a_program_may_be_linked_with_foldback_instead() {
     outcome.assert_folded(&["Allreduce"]);
 
     let installed = prefix.join("bin/foldback");
-    let doctor = Command::new(&installed).arg("doctor").output().unwrap();
+    let doctor = command(&installed).arg("doctor").output().unwrap();
     let found = format!("ok  {}", prefix.join("lib/libfoldback.so").display());
     assert!(String::from_utf8(doctor.stdout).unwrap().contains(&found), "{found}");
     for file in ["share/man/man1/foldback-run.1", "share/bash-completion/completions/foldback"] {

@@ -248,6 +248,16 @@ impl Job {
         self
     }
 
+    /// Leaves settings to a file, which `lines` are written to, or to their defaults.
+    pub fn by_file(mut self, file: &Scratch, names: &[&str], lines: &str) -> Self {
+        std::fs::write(file.path(), lines).unwrap();
+        for name in names {
+            self.command.env_remove(name);
+        }
+        self.command.env("FOLDBACK_CONF", file.path());
+        self
+    }
+
     /// Program and library are copied to where every user can read them: the sources may be in
     /// root's home directory.
     pub fn readable_by_all(mut self) -> Self {

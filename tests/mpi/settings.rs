@@ -1,8 +1,9 @@
-//! Ranks whose settings differ, or make no sense on one of them: plain MPI, and one line says which.
+//! Settings by a file. Ranks whose settings differ, or make no sense on one of them: plain MPI, and one line says
+//! which.
 
 use std::path::Path;
 
-use crate::harness::{Job, Mpi, Outcome, program, turn};
+use crate::harness::{Job, Mpi, Outcome, Scratch, program, turn};
 
 /// On the second host alone, a program runs with a variable.
 const ON_ONE: &str = "[ \"$(hostname)\" = h1 ] && export \"$0\"; exec \"$@\"";
@@ -80,4 +81,94 @@ fn a_rank_that_alone_folds_from_the_first_call_on_ends_the_job_with_a_message() 
         assert!(said.contains(&format!("{name}={value}")), "{said}");
         assert!(said.contains("did not answer within 1 s"), "{said}");
     }
+}
+
+/// A file with these lines, and its path.
+fn file(lines: &str) -> (Scratch, String) {
+    let file = Scratch::new("conf");
+    std::fs::write(file.path(), lines).unwrap();
+    let path = file.path().to_str().expect("a plain path").to_owned();
+    (file, path)
+}
+
+#[test]
+fn a_file_sets_what_the_environment_does_not() {
+    let _turn = turn();
+    let (names, lines) = (
+        ["FOLDBACK_SETUP_CALLS", "FOLDBACK_ROUTE"],
+        "FOLDBACK_SETUP_CALLS = 0\nFOLDBACK_ROUTE = fold\nFOLDBACK_REPORT = full\n\
+         [program few hist*]\nFOLDBACK_ROUTE = mpi\n",
+    );
+    for mpi in [Mpi::Open, Mpi::Mpich] {
+        let conf = Scratch::new("conf");
+        let outcome = Job::new(mpi, 2).by_file(&conf, &names, lines).run("order", &[]);
+        outcome.assert_folded(&["Allreduce"]);
+        assert_eq!(outcome.stats["reports"], 2, "{:#}", outcome.stats);
+        assert!(outcome.stderr.contains(", 2 ranks\n\n"), "{}", outcome.stderr);
+        // A section counts for its programs, and the environment more than any line.
+        let outcome = Job::new(mpi, 2).by_file(&conf, &names, lines).run("histogram", &[]);
+        assert_eq!(outcome.all_calls(Some("fold")), 0, "{:#}", outcome.stats);
+        let job = Job::new(mpi, 2).by_file(&conf, &names, lines).env("FOLDBACK_ROUTE", "fold");
+        job.run("histogram", &[]).assert_folded(&["Allreduce"]);
+    }
+}
+
+#[test]
+fn a_file_may_turn_foldback_off_for_a_program() {
+    let _turn = turn();
+    let conf = Scratch::new("conf");
+    let lines = "[program order]\nFOLDBACK = off\n";
+    let of = |name| Job::new(Mpi::Open, 2).by_file(&conf, &["FOLDBACK_LOG"], lines).run(name, &[]);
+    let outcome = of("order");
+    assert!(outcome.stats.is_null(), "{:#}", outcome.stats);
+    assert!(!outcome.stderr.contains("foldback"), "{}", outcome.stderr);
+    of("histogram").assert_folded(&["Allreduce"]);
+}
+
+#[test]
+fn files_of_hosts_that_differ_leave_all_to_mpi() {
+    let _turn = turn();
+    let (_file, path) = file("# Of this host.\nFOLDBACK_SUM = rank-order\n");
+    for (mpi, setup_calls) in [(Mpi::Open, "0"), (Mpi::Open, ""), (Mpi::Mpich, "")] {
+        let why = format!(
+            "FOLDBACK_SUM is rank-order ({path}:2) on rank 1 and not set on rank 0: all ranks must have it alike \
+             (each host reads its own file)"
+        );
+        assert_told(&of_one_rank(mpi, setup_calls, "FOLDBACK_CONF", &path), &why);
+    }
+}
+
+#[test]
+fn a_wrong_file_leaves_all_to_mpi() {
+    let _turn = turn();
+    let form = "a line is NAME = VALUE, [program NAME …], [user NAME …] or # with a comment";
+    for (lines, why) in [
+        ("FOLDBACK_NET = 10.77.0.0/16\nfold everything\n", format!(":2: {form}")),
+        (
+            "\n\nFOLDBACK_WINDOW=300",
+            ":3: FOLDBACK_WINDOW=300: a power of two from 256 to 4096".into(),
+        ),
+    ] {
+        let (_file, path) = file(lines);
+        for setup_calls in ["0", ""] {
+            let outcome = of_one_rank(Mpi::Open, setup_calls, "FOLDBACK_CONF", &path);
+            assert_told(&outcome, &format!("rank 1: {path}{why}"));
+        }
+        // On all ranks, but not for the command, which would end.
+        let job = Job::new(Mpi::Open, 2).option(&["-x", &format!("FOLDBACK_CONF={path}")]);
+        let outcome = job.run("settings", &[]);
+        outcome.assert_prints("settings: OK");
+        let warnings: Vec<_> =
+            outcome.stderr.lines().filter(|line| line.contains(" WARN ")).collect();
+        let end = format!("everything is passed through: rank 0: {path}{why}");
+        assert!(warnings.len() == 1 && warnings[0].ends_with(&end), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn the_command_ends_at_a_wrong_file() {
+    let _turn = turn();
+    let (_file, path) = file("FOLDBACK off\n");
+    let said = Job::new(Mpi::Open, 2).env("FOLDBACK_CONF", &path).run_to_failure("settings", &[]);
+    assert!(said.contains(&format!("foldback: {path}:1: a line is NAME = VALUE, ")), "{said}");
 }

@@ -4,7 +4,7 @@ use crate::config::Config;
 
 /// Bytes, on one of so many ranks of this machine: what the program says, or half of what is free, in equal parts.
 pub(super) fn limit(ranks: usize) -> usize {
-    let given = Config::from_environment().ok().and_then(|config| config.pairs_memory);
+    let given = Config::of_process().ok().and_then(|config| config.pairs_memory);
     given.unwrap_or_else(|| {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         available(&text).map_or(usize::MAX, |bytes| bytes / 2 / ranks.max(1))
