@@ -4,6 +4,8 @@
 //! `make setup-apps` installs them. Tests of missing programs say that they are skipped. Tests that
 //! take minutes are ignored unless asked for (`make test-apps`).
 
+#[path = "apps/containers.rs"]
+mod containers;
 #[path = "apps/gnn.rs"]
 mod gnn;
 #[path = "mpi/harness.rs"]
@@ -21,6 +23,9 @@ mod osu;
 mod python;
 #[path = "apps/science.rs"]
 mod science;
+#[path = "mpi/served.rs"]
+#[allow(dead_code, reason = "tests/mpi.rs uses the rest")]
+mod served;
 #[path = "apps/training.rs"]
 mod training;
 
