@@ -48,6 +48,9 @@ list() {
 		$share/doc/foldback/foldback.conf
 		$share/doc/foldback/foldback.nft
 		$share/doc/foldback/grafana.json
+		$share/foldback/slurm/foldback.c
+		$share/foldback/slurm/Makefile
+		$share/foldback/slurm/README.md
 		$share/bash-completion/completions/foldback
 		$share/fish/vendor_completions.d/foldback.fish
 		$share/zsh/site-functions/_foldback
@@ -84,6 +87,11 @@ install)
 	put 644 dist/foldback.conf "$share/doc/foldback/foldback.conf"
 	put 644 dist/foldback.nft "$share/doc/foldback/foldback.nft"
 	put 644 dist/grafana.json "$share/doc/foldback/grafana.json"
+	# Source alone: a plugin is of one release of Slurm.
+	sed "s,^PREFIX ?= .*,PREFIX ?= $PREFIX,; s,^LIBDIR ?= .*,LIBDIR ?= $LIBDIR," dist/slurm/Makefile >"$work/plugin"
+	put 644 "$work/plugin" "$share/foldback/slurm/Makefile"
+	put 644 dist/slurm/foldback.c "$share/foldback/slurm/foldback.c"
+	put 644 dist/slurm/README.md "$share/foldback/slurm/README.md"
 	put 644 "$work/foldback.bash" "$share/bash-completion/completions/foldback"
 	put 644 "$work/foldback.fish" "$share/fish/vendor_completions.d/foldback.fish"
 	put 644 "$work/_foldback" "$share/zsh/site-functions/_foldback"
@@ -103,7 +111,7 @@ uninstall)
 	list | while read -r path; do
 		rm -f "$DESTDIR$path"
 	done
-	find "$DESTDIR$share/doc/foldback" "$DESTDIR$share/modulefiles/foldback" -depth -type d -empty -delete 2>/dev/null || true
+	find "$DESTDIR$share/doc/foldback" "$DESTDIR$share/foldback" "$DESTDIR$share/modulefiles/foldback" -depth -type d -empty -delete 2>/dev/null || true
 	;;
 *)
 	echo "usage: scripts/install.sh install|uninstall" >&2

@@ -13,7 +13,7 @@ cargo fmt --check
 step clang-format
 # include/foldback.h is cbindgen's.
 git ls-files --cached --others --exclude-standard -z 'bpf/*.[ch]' 'kmod/**.[ch]' 'mpi-tests/**.[ch]' 'benchmarks/*.[ch]' \
-	'examples/*.[ch]' |
+	'examples/*.[ch]' 'dist/slurm/*.[ch]' |
 	xargs -0 clang-format --dry-run -Werror
 
 step shellcheck
