@@ -9,7 +9,7 @@ LIBDIR ?= $(PREFIX)/lib
 FOLDBACK := target/release/foldback
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mpis setup-apps setup-science setup-training setup-gnn build lint header test test-quick test-long soak mutations test-apps test-kernels test-machines \
+.PHONY: help setup setup-mpis setup-apps setup-science setup-training setup-gnn setup-slurm setup-containers build lint header test test-quick test-long soak mutations test-apps test-kernels test-machines \
 	bench bench-apps bench-results instructions demo training-demo gnn-demo wordcount-demo install uninstall packages test-packages dist test-dist clean
 
 help: ## this text
@@ -32,6 +32,12 @@ setup-training: ## install Debian's PyTorch, scikit-learn, mpi4py and Matplotlib
 
 setup-gnn: ## install Debian's NumPy, SciPy and mpi4py, for `make gnn-demo` (as root)
 	@scripts/setup.sh gnn
+
+setup-slurm: ## install Debian's Slurm and munge, for `make test-apps` (as root)
+	@scripts/setup.sh slurm
+
+setup-containers: ## install Debian's runc, for `make test-apps` (as root)
+	@scripts/setup.sh containers
 
 build: setup ## library, command line and MPI test programs
 	$(CARGO) build --release
@@ -58,7 +64,7 @@ soak: build ## a job on each MPI under random faults, for HOURS in all, 1 if not
 mutations: ## take the protocol's rules out one by one: a test must notice (20 minutes)
 	@scripts/mutations.sh $(RULES)
 
-test-apps: build setup-apps setup-science setup-training ## programs of others, mpi4py's own tests among them (as root)
+test-apps: build setup-apps setup-science setup-training setup-slurm setup-containers ## programs of others, mpi4py's own tests among them (as root)
 	@scripts/test.sh apps
 
 test-kernels: build ## boot Debian 12's kernel and run the packet fixtures there

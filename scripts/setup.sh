@@ -8,6 +8,7 @@
 #       mpis                    scripts/setup-mpis.sh
 #       apps                    the programs of make test-apps, but for
 #       science                 its programs of science, and make bench-apps': 110 packages, of 150 MB
+#       slurm                   Slurm and munge, for their tests, which start daemons of their own
 #       python                  extensions of Python, to be built
 #       packages                make packages and test-packages: also cargo-deb, which is built
 #       metrics                 Prometheus, for a test of the agent's metrics
@@ -57,6 +58,7 @@ for what in "$@"; do
 	containers) packages="$packages runc" ;;
 	dist) packages="$packages xz-utils jq" cargo_packages="$cargo_packages cargo-cyclonedx" ;;
 	gnn) packages="$packages python3-numpy python3-scipy python3-mpi4py" ;;
+	slurm) packages="$packages slurmctld slurmd slurm-client munge libslurm-dev" ;;
 	python) packages="$packages python3-venv python3-dev" ;;
 	*) die "unknown argument $what" ;;
 	esac

@@ -26,6 +26,8 @@ mod science;
 #[path = "mpi/served.rs"]
 #[allow(dead_code, reason = "tests/mpi.rs uses the rest")]
 mod served;
+#[path = "apps/slurm.rs"]
+mod slurm;
 #[path = "apps/training.rs"]
 mod training;
 

@@ -319,9 +319,7 @@ impl Job {
         let begin = Instant::now();
         let (stdout, stderr) = succeed(&mut self.command, limit);
         note_time(&self.command, begin);
-        let stats = std::fs::read_to_string(self.stats.path())
-            .map(|text| serde_json::from_str(&text).expect("the statistics are JSON"));
-        Outcome { stdout, stderr, stats: stats.unwrap_or(Value::Null), hosts: self.hosts }
+        Outcome::new(stdout, stderr, self.stats.path(), self.hosts)
     }
 }
 
@@ -355,7 +353,7 @@ pub fn succeed(command: &mut Command, limit: Duration) -> (String, String) {
 }
 
 /// Runs a command that must end within a time. Returns how, and what it wrote.
-fn finish(command: &mut Command, limit: Duration) -> (ExitStatus, String, String) {
+pub fn finish(command: &mut Command, limit: Duration) -> (ExitStatus, String, String) {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -403,6 +401,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// With the statistics that the job wrote to a file, if it did.
+    pub fn new(stdout: String, stderr: String, stats: &Path, hosts: u32) -> Self {
+        let stats = std::fs::read_to_string(stats)
+            .map(|text| serde_json::from_str(&text).expect("the statistics are JSON"));
+        Self { stdout, stderr, stats: stats.unwrap_or(Value::Null), hosts }
+    }
+
     /// Calls of a collective ("Allreduce") that went one way ("fold", "mpi").
     pub fn calls(&self, collective: &str, route: &str) -> u64 {
         self.lines()
