@@ -330,6 +330,7 @@ impl Host {
         Ok(Status {
             interfaces: interfaces.collect(),
             fold: self.programs.fold(),
+            programs: self.programs.runs()?,
             groups: self.groups.len(),
             groups_made: all.groups,
             age_seconds: self.began.elapsed().as_secs(),

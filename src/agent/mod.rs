@@ -56,6 +56,7 @@ pub use hook::{Hook, HookChoice, Tc};
 pub use options::{Limits, Options};
 pub use pod::Work;
 pub use protocol::{
-    GroupStatus, InterfaceReply, InterfaceStatus, Status, UserStatus, Versions, Welcome,
+    GroupStatus, InterfaceReply, InterfaceStatus, ProgramStatus, Status, UserStatus, Versions,
+    Welcome,
 };
 pub use spec::{GroupSpec, can_share_address};

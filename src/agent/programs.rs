@@ -28,8 +28,10 @@ use libbpf_rs::{
 use crate::agent::capability::capable;
 use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::pod::{self, Work};
+use crate::agent::protocol::ProgramStatus;
 use crate::agent::simd::{Fold, Module};
 use crate::agent::spec::Chunks;
+use crate::agent::sys;
 use crate::bindings::{
     FB_MAX_GROUPS, FB_PARTS, JUMBO_PROGRAMS, JUMBO_SIMD_PROGRAMS, PROGRAMS, SIMD_PROGRAMS,
     fb_counters, fb_group, fb_part,
@@ -183,6 +185,18 @@ impl Programs {
         let program = find_program(&open.load().map_err(refused)?, "fb_xdp_ingress")?;
         log::debug!("XDP program loaded in {:.1?}", start.elapsed());
         Ok(program)
+    }
+
+    /// How often each program has run, and for how long.
+    pub(crate) fn runs(&self) -> Result<Vec<ProgramStatus>> {
+        let tc = [("tc-ingress", &self.tc_ingress), ("tc-egress", &self.tc_egress)];
+        let xdp = self.xdp_ingress.iter().map(|program| ("xdp-ingress", program));
+        let all = tc.into_iter().chain(xdp).map(|(name, program)| {
+            let (runs, nanoseconds) = sys::runs(program.as_fd())
+                .context(ErrorKind::Kernel, || format!("asking for the runs of {name}"))?;
+            Ok(ProgramStatus { name: name.into(), runs, nanoseconds })
+        });
+        all.collect()
     }
 
     /// Makes the cells of a group.

@@ -174,6 +174,8 @@ pub struct Status {
     pub interfaces: Vec<InterfaceStatus>,
     /// The instructions by which its programs fold long chunks.
     pub fold: Fold,
+    /// Its programs.
+    pub programs: Vec<ProgramStatus>,
     /// Groups of all users.
     pub groups: usize,
     /// Groups that it has made, present ones among them.
@@ -202,6 +204,18 @@ pub struct InterfaceStatus {
     pub tc: Tc,
     /// Groups that use it.
     pub groups: usize,
+}
+
+/// A program of the agent's, which runs for each frame of the interfaces that it is attached to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProgramStatus {
+    /// Its hook.
+    pub name: String,
+    /// Times that it has run while the kernel counted (`kernel.bpf_stats_enabled`).
+    pub runs: u64,
+    /// How long that took, over all CPUs.
+    pub nanoseconds: u64,
 }
 
 /// A page of groups.

@@ -6,7 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use libbpf_rs::libbpf_sys::{
     BPF_F_BEFORE, BPF_LINK_TYPE_TCX, BPF_LINK_TYPE_XDP, BPF_TCX_EGRESS, BPF_TCX_INGRESS, BPF_XDP,
     XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE, bpf_attach_type, bpf_link_create, bpf_link_create_opts,
-    bpf_link_detach, bpf_link_get_info_by_fd, bpf_link_info, bpf_map_get_fd_by_id, bpf_prog_query,
+    bpf_link_detach, bpf_link_get_info_by_fd, bpf_link_info, bpf_map_get_fd_by_id,
+    bpf_prog_get_info_by_fd, bpf_prog_info, bpf_prog_query,
 };
 use nix::errno::Errno;
 
@@ -72,6 +73,18 @@ pub(crate) fn is_on_interface(link: BorrowedFd<'_>) -> bool {
         }
     };
     check(asked).is_ok() && interface != 0
+}
+
+/// How often a program has run, and for how many nanoseconds, over all CPUs. The kernel counts while
+/// `kernel.bpf_stats_enabled` is 1.
+pub(crate) fn runs(program: BorrowedFd<'_>) -> nix::Result<(u64, u64)> {
+    let mut info = bpf_prog_info::default();
+    let mut bytes = size_of::<bpf_prog_info>() as u32;
+    // SAFETY: the descriptor is open while it is borrowed; the kernel writes no more than so many bytes, and follows
+    // none of the pointers in them, since the lengths beside them are zero.
+    let asked =
+        unsafe { bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut bytes) };
+    check(asked).map(|_| (info.run_cnt, info.run_time_ns))
 }
 
 /// Whether the kernel has tcx, asked of an interface that exists.

@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Map, Value};
 
 use super::snapshot::{DROPPED, Snapshot, named};
-use crate::agent::{GroupStatus, Work};
+use crate::agent::{GroupStatus, ProgramStatus, Work};
 use crate::bindings::fb_counters;
 pub(super) use server::{Place, Server};
 
@@ -74,6 +74,17 @@ impl Collector for Snapshot {
         });
         let help = "Groups of each interface that the programs are attached to";
         gauges(&mut encoder, "interface_groups", help, interfaces)?;
+
+        let of = |program: &ProgramStatus| vec![("program", program.name.clone())];
+        let runs = status.programs.iter().map(|program| (of(program), program.runs));
+        let help =
+            "Runs of the programs, for frames of all kinds, while kernel.bpf_stats_enabled is 1";
+        counters(&mut encoder, "program_runs", help, runs)?;
+        let seconds = status
+            .programs
+            .iter()
+            .map(|program| (of(program), ConstCounter::new(program.nanoseconds as f64 / 1e9)));
+        family(&mut encoder, "program_seconds", "Time of these runs on all CPUs", seconds)?;
 
         let by_user = users.iter().map(|user| (of_user(user.uid), user.groups as u64));
         gauges(&mut encoder, "groups", "Groups that there are", by_user)?;

@@ -45,6 +45,7 @@ impl Snapshot {
             "age_seconds": self.status.age_seconds,
             "interfaces": self.status.interfaces,
             "fold": self.status.fold,
+            "programs": self.status.programs,
             "groups_of_all_users": self.status.groups,
             "groups_made": self.status.groups_made,
             "groups": groups.collect::<serde_json::Result<Vec<_>>>()?,

@@ -47,6 +47,14 @@ fn text(Snapshot { socket, agent, status, groups, users }: &Snapshot) -> String 
         lines.push("interface  none in use".into());
     }
     lines.push(format!("fold       {}", status.fold));
+    for program in status.programs.iter().filter(|program| program.runs > 0) {
+        let (seconds, each) =
+            (program.nanoseconds as f64 / 1e9, program.nanoseconds / program.runs);
+        lines.push(format!(
+            "program    {}: {} runs, {seconds:.3} s, {each} ns each",
+            program.name, program.runs
+        ));
+    }
     for user in users {
         lines.push(format!(
             "user {:<5} groups {} of {} in {} s",

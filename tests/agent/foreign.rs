@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys::{
     BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP, BPF_TCX_EGRESS, BPF_TCX_INGRESS, BPF_XDP,
-    bpf_attach_type, bpf_insn, bpf_link_create, bpf_link_create_opts, bpf_link_detach,
-    bpf_link_get_fd_by_id, bpf_prog_load, bpf_prog_load_opts, bpf_prog_query,
+    bpf_attach_type, bpf_enable_stats, bpf_insn, bpf_link_create, bpf_link_create_opts,
+    bpf_link_detach, bpf_link_get_fd_by_id, bpf_prog_load, bpf_prog_load_opts, bpf_prog_query,
 };
 use libbpf_rs::query::{LinkInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapHandle, ProgramHandle};
@@ -16,6 +16,15 @@ use libbpf_rs::{MapHandle, ProgramHandle};
 pub struct Foreign {
     _program: OwnedFd,
     _link: OwnedFd,
+}
+
+/// Has the kernel count the runs of programs, until dropped.
+pub fn count_runs() -> OwnedFd {
+    // SAFETY: takes a number.
+    let counting = unsafe { bpf_enable_stats(0) };
+    assert!(counting >= 0, "the kernel counts no runs: {counting}");
+    // SAFETY: just made, and nobody else's.
+    unsafe { OwnedFd::from_raw_fd(counting) }
 }
 
 /// Puts a program that lets everything pass on the TC ingress of an interface.

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use foldback::agent::Client;
 
 use crate::common::command;
-use crate::send_hello;
 use crate::world::{Actor, Agent, Directory, PATIENCE, agent_command, eventually, in_namespace};
+use crate::{foreign, send_hello};
 
 const AT: &str = "127.0.0.1:9337";
 
@@ -47,6 +47,7 @@ fn metrics_keep_the_counts_of_groups_that_have_ended() {
         let _agent = Agent::start_as(&socket, &mut command);
         assert_eq!(scraped("foldback_groups{uid=\"1000\"}"), None);
 
+        let _counting = foreign::count_runs();
         let mut actor = Actor::start("hold", 1000, &socket, "7");
         assert_eq!(actor.says(), "0");
         // As root: the group's user alone may.
@@ -61,6 +62,9 @@ fn metrics_keep_the_counts_of_groups_that_have_ended() {
         };
         is("foldback_groups{uid=\"1000\"}", "1");
         is("foldback_dropped_total{uid=\"1000\",reason=\"uid\"}", "1");
+        let number = |metric| scraped(metric).and_then(|text| text.parse::<f64>().ok());
+        assert!(number("foldback_program_runs_total{program=\"tc-egress\"}") >= Some(1.0));
+        assert!(number("foldback_program_seconds_total{program=\"tc-egress\"}") > Some(0.0));
         let pid = Client::connect(&socket).unwrap().groups().unwrap()[0].pid;
         let group = format!("{{uid=\"1000\",job=\"4711\",process=\"{pid}\",slot=\"0\"");
         is(&format!("foldback_group_calls_total{group}}}"), "0");
