@@ -1,7 +1,8 @@
 //! `foldback doctor`.
 
+mod hardening;
+
 use std::collections::HashSet;
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -33,7 +34,7 @@ struct Finding {
     advice: Option<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Ok,
     /// Works, but not as well as it could.
@@ -54,7 +55,7 @@ pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
     if capable() {
         findings.extend(kernel(&options));
     }
-    findings.extend([jit(), realtime()]);
+    findings.extend(hardening::findings("/".as_ref()));
     findings.extend(interfaces());
     findings.extend([library(), mpi()]);
     // All who read a wrong file say so.
@@ -220,31 +221,6 @@ fn simd(fold: Fold) -> Finding {
             what,
             "the module foldback_simd is loaded, but not used: is it of another release, or CAP_SYS_ADMIN missing?",
         ),
-    }
-}
-
-fn jit() -> Finding {
-    match fs::read_to_string("/proc/sys/net/core/bpf_jit_enable") {
-        Ok(text) if text.trim() == "0" => no(
-            "BPF programs are interpreted, which is too slow",
-            "sysctl -w net.core.bpf_jit_enable=1",
-        ),
-        Ok(_) => ok("BPF programs are compiled (JIT)"),
-        Err(error) => note("whether BPF programs are compiled is not known", error.to_string()),
-    }
-}
-
-/// On PREEMPT_RT a program may be preempted by another one on its CPU, and share its scratch.
-fn realtime() -> Finding {
-    let on = fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1")
-        || fs::read_to_string("/proc/version").is_ok_and(|text| text.contains("PREEMPT_RT"));
-    if on {
-        no(
-            "this is a real-time kernel (PREEMPT_RT)",
-            "boot another: programs may interrupt each other here",
-        )
-    } else {
-        ok("not a real-time kernel")
     }
 }
 
