@@ -24,6 +24,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::unique_path;
+use foldback::agent::echo::{ECHO_BYTES, Echo, EchoKind};
 use foldback::agent::probe::has_tcx;
 use foldback::agent::{
     Client, Embedded, ErrorKind, GroupSpec, Hook, HookChoice, Limits, Options, SocketAddress, Tc,
@@ -40,8 +41,8 @@ use nix::sys::socket::{
 };
 use random::Rng;
 use world::{
-    Actor, Agent, Directory, HERE, THERE, V0, agent_command, eventually, in_namespace, own_run,
-    run, say, spec,
+    Actor, Agent, Directory, HERE, PATIENCE, THERE, V0, agent_command, eventually, in_namespace,
+    own_run, run, say, spec,
 };
 
 /// Not a test: the parts of the tests' other processes.
@@ -455,6 +456,92 @@ fn nobody_gets_a_descriptor_of_the_agents_port() {
         let bytes = came.bytes;
         let said = String::from_utf8_lossy(&reply[..bytes]);
         assert!(said.starts_with("{\"welcome\":"), "{said}");
+        agent.stop();
+    });
+}
+
+/// A socket of this host that is connected to the agent's port.
+fn socket_to_the_port() -> UdpSocket {
+    let socket = UdpSocket::bind((HERE, 0)).unwrap();
+    socket.connect((HERE, FB_UDP_PORT as u16)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+fn receive_echo(socket: &UdpSocket) -> Echo {
+    let mut datagram = [0; 9000];
+    let bytes = socket.recv(&mut datagram).unwrap();
+    assert_eq!(bytes, ECHO_BYTES, "no longer than the shortest request");
+    Echo::decode(&datagram[..bytes]).expect("an echo")
+}
+
+#[test]
+fn echoes_are_answered_and_nothing_else() {
+    in_namespace(|| {
+        let directory = Directory::new();
+        let agents = [
+            Agent::start(&directory.socket(), &[]),
+            Agent::start(&SocketAddress::Abstract(unique_path("a").display().to_string()), &[]),
+        ];
+        let socket = socket_to_the_port();
+        let request = Echo { tell: true, ..Echo::new(EchoKind::Request, 7, 1) };
+        let frame = Echo { nonce: 8, ..request.clone() }.encode();
+        let frame = [&FB_WIRE_MAGIC.to_ne_bytes(), &frame[4..]].concat();
+        let reply = Echo::new(EchoKind::Reply, 8, 1).encode();
+        let short = &Echo::new(EchoKind::Request, 8, 1).encode()[..ECHO_BYTES - 1];
+        for nothing in [&frame[..], &reply, short, b"", b"FBE1"] {
+            socket.send(nothing).unwrap();
+        }
+        socket.send(&[&request.encode()[..], &[0; 1000]].concat()).unwrap();
+        // The first that is answered is the last that was sent.
+        let expected = Echo {
+            kind: EchoKind::Reply,
+            bytes: 1000 + ECHO_BYTES as u32,
+            mtu: 1500,
+            ..request.clone()
+        };
+        assert_eq!(receive_echo(&socket), expected);
+        let announcement = Echo::new(EchoKind::Announcement, 7, 1).encode();
+        socket.send(&announcement).unwrap();
+        socket.send(&request.encode()).unwrap();
+        assert!(receive_echo(&socket).heard);
+        drop(agents);
+    });
+}
+
+#[test]
+fn an_agent_that_is_not_to_answer_echoes_does_not() {
+    in_namespace(|| {
+        let directory = Directory::new();
+        let _agent = Agent::start(&directory.socket(), &[("FOLDBACK_ECHO", "off")]);
+        let socket = socket_to_the_port();
+        socket.send(&Echo::new(EchoKind::Request, 7, 1).encode()).unwrap();
+        // The last column of a socket counts what was dropped there (proc_net_tcp.rst of Linux).
+        let port = format!("00000000:{FB_UDP_PORT:04X}");
+        eventually("it is dropped", || {
+            let sockets = fs::read_to_string("/proc/thread-self/net/udp").unwrap();
+            let agents = sockets.lines().find(|line| line.contains(&port)).expect("the agent's");
+            agents.split_whitespace().last() == Some("1")
+        });
+        socket.set_nonblocking(true).unwrap();
+        assert!(socket.recv(&mut [0; 64]).is_err());
+    });
+}
+
+#[test]
+fn an_agent_serves_its_host_while_others_ask_much() {
+    in_namespace(|| {
+        let directory = Directory::new();
+        let agent = Agent::start(&directory.socket(), &[]);
+        let socket = socket_to_the_port();
+        let request = Echo { tell: true, ..Echo::new(EchoKind::Request, 7, 1) }.encode();
+        for turn in 1..=5 {
+            for _ in 0..5000 {
+                socket.send(&request).unwrap();
+            }
+            let client = Client::connect(&directory.socket()).unwrap();
+            client.create_group(&spec(turn)).unwrap();
+        }
         agent.stop();
     });
 }

@@ -6,7 +6,7 @@ mod common;
 
 use std::io::Write;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use common::command;
@@ -376,4 +376,77 @@ fn faults_may_change() {
     let wrong = foldback(&["lab", "faults", "--name", &lab.0, "--host", "h7"]);
     let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
     assert!(!wrong.status.success() && said.contains("has no host h7"), "{said}");
+}
+
+/// An agent in a host of a lab.
+struct Agent(Child);
+
+impl Agent {
+    /// Starts it, and waits until it serves.
+    fn start(lab: &Lab, host: &str, settings: &[&str]) -> Self {
+        let exec = ["lab", "exec", "--name", &lab.0, host, "--"];
+        let mut agent = command(FOLDBACK);
+        agent.args(exec).arg("env").args(settings).args([FOLDBACK, "agent"]).stdin(Stdio::null());
+        let agent = Self(agent.spawn().expect("the agent starts"));
+        let begin = Instant::now();
+        while !foldback(&[&exec[..], &[FOLDBACK, "status"]].concat()).status.success() {
+            let took = begin.elapsed();
+            assert!(took < Duration::from_secs(120), "the agent of {host} does not answer");
+        }
+        agent
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn doctor_asks_the_agents_of_other_hosts() {
+    let lab = Lab::up("peers", &["--hosts", "6"]);
+    let settings: [(_, &[_]); 4] =
+        [("h1", &[]), ("h2", &[]), ("h4", &[]), ("h5", &["FOLDBACK_ECHO=off"])];
+    let _agents = settings.map(|(host, settings)| Agent::start(&lab, host, settings));
+    let fabric = format!("--net=/run/foldback/lab/{}/fabric", lab.0);
+    let inside = |words: &str| {
+        let mut nsenter = command("nsenter");
+        let status = nsenter.arg(&fabric).args(words.split(' ')).status().expect("it is there");
+        assert!(status.success(), "{words}");
+    };
+    // The way to h2 has less room than its ends; h4 is out of order.
+    inside("ip link set p2 mtu 1300");
+    inside("ip link set p4 down");
+    let ask = |more: &[&str]| {
+        let exec = ["lab", "exec", "--name", &lab.0, "h0", "--", FOLDBACK, "doctor", "--peers"];
+        let output = foldback(&[&exec[..], more].concat());
+        (output.status.code(), String::from_utf8(output.stdout).expect("UTF-8"))
+    };
+    let release = env!("CARGO_PKG_VERSION");
+    let (status, said) = ask(&["h0,h1"]);
+    for line in [
+        "ok  h0 (10.77.0.1): this host\n".to_owned(),
+        format!("ok  h1 (10.77.0.2): foldback {release}, MTU 1500, hears multicast, round trip "),
+        "2 of 2 hosts can take part.\n".to_owned(),
+    ] {
+        assert!(said.contains(&line), "{line}{said}");
+    }
+    assert_eq!(status == Some(0), !said.contains("\nno  "), "{said}");
+    let (status, said) = ask(&["h1", "10.77.0.3", "h3", "h4", "h5", "nobody.invalid", "--quiet"]);
+    assert_eq!(status, Some(1), "{said}");
+    for line in [
+        format!("no  10.77.0.3: foldback {release}, round trip "),
+        // Bridges leave room for the tag of a VLAN.
+        "packets of 1500 bytes do not arrive there, 1304 do\n".to_owned(),
+        "no  h3 (10.77.0.4): no agent there has UDP port 337\n".to_owned(),
+        "no  h4 (10.77.0.5): nothing answers at UDP port 337, asked from 10.77.0.1\n".to_owned(),
+        "no  h5 (10.77.0.6): nothing answers at UDP port 337, asked from 10.77.0.1\n".to_owned(),
+        "no  nobody.invalid: ".to_owned(),
+        "Jobs run on plain MPI with 5 of 6 hosts until every \"no\" is mended.\n".to_owned(),
+    ] {
+        assert!(said.contains(&line), "{line}{said}");
+    }
+    assert!(!said.contains("h1 (") && !said.contains("ok  "), "{said}");
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use crate::agent::accounts::{Account, Accounts};
+use crate::agent::answers::Answers;
 use crate::agent::attach::{Attachment, attach};
 use crate::agent::error::{Error, ErrorKind, Result};
 use crate::agent::hook::Hook;
@@ -77,7 +78,9 @@ pub(crate) struct Host {
     to_tend: Option<Instant>,
     programs: Programs,
     owner: Owner,
-    _port: HeldPort,
+    /// None if this process may not have it.
+    port: Option<HeldPort>,
+    answers: Answers,
     ending: bool,
 }
 
@@ -85,13 +88,14 @@ impl Host {
     /// Clears away what a killed agent left, and loads the programs.
     pub(crate) fn new(options: Options) -> Result<Self> {
         sweep();
-        let port = HeldPort::new(options.port)?;
+        let port = HeldPort::new(options.port, options.echo)?;
         let (programs, slots) = load(&options, interface::chunks()?)?;
         Ok(Self {
             slots,
             programs,
             owner: Owner::new()?,
-            _port: port,
+            port,
+            answers: Answers::new(Instant::now()),
             groups: BTreeMap::new(),
             ledger: Ledger::default(),
             accounts: Accounts::default(),
@@ -110,6 +114,18 @@ impl Host {
     /// The number of groups.
     pub(crate) fn groups(&self) -> usize {
         self.groups.len()
+    }
+
+    /// Where echoes come, while they may be looked at.
+    pub(crate) fn echoes(&self, now: Instant) -> Option<BorrowedFd<'_>> {
+        self.port.as_ref().filter(|_| self.answers.may_work(now)).map(HeldPort::as_fd)
+    }
+
+    /// Answers the echoes that have come.
+    pub(crate) fn answer_echoes(&mut self) {
+        if let Some(port) = &self.port {
+            self.answers.work(port);
+        }
     }
 
     /// No group is made any more.
@@ -255,11 +271,12 @@ impl Host {
     /// When to [tend](Self::tend) next, if at all.
     pub(crate) fn due(&self) -> Option<Instant> {
         let ends = self.attachments.values().filter_map(|attached| attached.until);
-        ends.chain(self.to_tend).min()
+        ends.chain(self.to_tend).chain(self.answers.due(Instant::now())).min()
     }
 
     /// Does what is due and takes the kernel long, while nobody waits for the agent.
     pub(crate) fn tend(&mut self, now: Instant) {
+        self.answers.tend(now);
         self.attachments.retain(|_, Attached { attachment, until }| {
             let is_over = until.is_some_and(|until| until <= now);
             if is_over {

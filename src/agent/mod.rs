@@ -15,12 +15,14 @@
 
 mod accounts;
 mod address;
+mod answers;
 mod attach;
 mod capability;
 mod client;
 mod clsact;
 mod connection;
 mod daemon;
+pub mod echo;
 mod embedded;
 mod error;
 mod hook;

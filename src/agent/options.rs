@@ -20,6 +20,8 @@ pub struct Options {
     pub force_clsact: bool,
     /// UDP port of all frames, the same on all hosts. `FOLDBACK_PORT`.
     pub port: u16,
+    /// Answer [echoes](super::echo). `FOLDBACK_ECHO`.
+    pub echo: bool,
     /// How long programs stay on an interface, and cells in stock, after the last group: attaching takes longer
     /// than anything else, and the next job may come soon.
     pub linger: Duration,
@@ -74,6 +76,7 @@ impl Default for Options {
             hook: HookChoice::Tc,
             force_clsact: false,
             port: FB_UDP_PORT as u16,
+            echo: true,
             linger: Duration::ZERO,
             tells_work: false,
             limits: Limits::default(),
@@ -101,9 +104,29 @@ impl Options {
         match name {
             "FOLDBACK_HOOK" => self.hook = parse(name, value)?,
             "FOLDBACK_PORT" => self.port = parse::<NonZero<u16>>(name, value)?.get(),
+            "FOLDBACK_ECHO" => self.echo = parse::<Switch>(name, value)? == Switch::On,
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// Something that is on or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Switch {
+    On,
+    Off,
+}
+
+impl FromStr for Switch {
+    type Err = ();
+
+    fn from_str(text: &str) -> std::result::Result<Self, ()> {
+        match text {
+            "on" => Ok(Self::On),
+            "off" => Ok(Self::Off),
+            _ => Err(()),
+        }
     }
 }
 
@@ -131,7 +154,8 @@ mod tests {
         let mut options = Options::default();
         options.set("FOLDBACK_PORT", &"7".into()).unwrap();
         options.set("FOLDBACK_HOOK", &"xdp".into()).unwrap();
-        assert_eq!((options.port, options.hook), (7, HookChoice::Xdp));
+        options.set("FOLDBACK_ECHO", &"off".into()).unwrap();
+        assert_eq!((options.port, options.hook, options.echo), (7, HookChoice::Xdp, false));
     }
 
     #[test]

@@ -27,6 +27,15 @@ pub(crate) enum Audience {
     OwnUser,
 }
 
+/// Those who have something to do: the connections by their order.
+#[derive(Default)]
+struct Ready {
+    stop: bool,
+    connections: Vec<bool>,
+    listener: bool,
+    echoes: bool,
+}
+
 /// A loaded agent and its clients.
 pub(crate) struct Server {
     /// None when it drains.
@@ -84,18 +93,22 @@ impl Server {
     fn turn(&mut self, stop: BorrowedFd<'_>, end: Option<Instant>) -> Result<bool> {
         let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
         let ready = self.wait(stop, end).context(ErrorKind::Kernel, || "waiting".into())?;
-        if ready.first().is_some_and(|ready| *ready) {
+        if ready.stop {
             return Ok(true);
         }
         let now = Instant::now();
-        if !ready.contains(&true) && self.host.due().is_some_and(|at| at <= now) {
+        let idle = !(ready.listener || ready.echoes || ready.connections.contains(&true));
+        if idle && self.host.due().is_some_and(|at| at <= now) {
             self.host.tend(now);
         }
-        for (id, ready) in ids.iter().zip(ready.iter().skip(1)) {
-            self.step(*id, *ready);
+        for (id, ready) in ids.iter().zip(ready.connections) {
+            self.step(*id, ready);
         }
-        if ready.get(1 + ids.len()).is_some_and(|ready| *ready) {
+        if ready.listener {
             self.accept();
+        }
+        if ready.echoes {
+            self.host.answer_echoes();
         }
         if let Some(service) = &mut self.service {
             service.beat(self.host.groups());
@@ -103,8 +116,8 @@ impl Server {
         Ok(false)
     }
 
-    /// Waits until stop, the connections or the listener have something to do, and returns which.
-    fn wait(&self, stop: BorrowedFd<'_>, end: Option<Instant>) -> nix::Result<Vec<bool>> {
+    /// Waits until somebody has something to do, and returns who.
+    fn wait(&self, stop: BorrowedFd<'_>, end: Option<Instant>) -> nix::Result<Ready> {
         let now = Instant::now();
         let accept_after = self.accept_after.filter(|at| *at > now);
         let accepting = if accept_after.is_some() { PollFlags::empty() } else { PollFlags::POLLIN };
@@ -113,6 +126,7 @@ impl Server {
             fds.push(PollFd::new(connection.as_fd(), connection.interest()));
         }
         fds.extend(self.listener.as_ref().map(|socket| PollFd::new(socket.as_fd(), accepting)));
+        fds.extend(self.host.echoes(now).map(|port| PollFd::new(port, PollFlags::POLLIN)));
         let idle = self.host.options().limits.idle;
         let deadlines = self.connections.values().filter_map(|c| c.deadline(idle));
         let due = self.service.as_ref().and_then(Service::due);
@@ -127,10 +141,17 @@ impl Server {
             None => PollTimeout::NONE,
         };
         match poll(&mut fds, timeout) {
-            Ok(_) => Ok(fds.iter().map(|fd| fd.revents().is_some_and(|e| !e.is_empty())).collect()),
-            Err(Errno::EINTR) => Ok(vec![false; fds.len()]),
-            Err(error) => Err(error),
+            Ok(_) => {}
+            Err(Errno::EINTR) => return Ok(Ready::default()),
+            Err(error) => return Err(error),
         }
+        let mut ready = fds.iter().map(|fd| fd.revents().is_some_and(|e| !e.is_empty()));
+        Ok(Ready {
+            stop: ready.next().unwrap_or(false),
+            connections: ready.by_ref().take(self.connections.len()).collect(),
+            listener: self.listener.is_some() && ready.next().unwrap_or(false),
+            echoes: ready.next().unwrap_or(false),
+        })
     }
 
     fn step(&mut self, id: ConnectionId, ready: bool) {

@@ -1,6 +1,7 @@
 //! `foldback doctor`.
 
 mod hardening;
+mod peers;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -24,7 +25,16 @@ const USUAL_MTU: u32 = 1500;
 ///
 /// Exits with status 1 if something essential is missing: then programs run on plain MPI here.
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Ask the agents of these hosts, too: names or addresses. An agent answers at the UDP port of frames. One line a host
+    /// says its release, the MTU that passes between, whether it hears multicast from here, and how long an answer takes
+    #[arg(long, value_name = "HOST", num_args = 1.., value_delimiter = ',')]
+    peers: Vec<String>,
+
+    /// Leave out what is well
+    #[arg(long, short)]
+    quiet: bool,
+}
 
 /// A finding about one thing.
 struct Finding {
@@ -42,7 +52,7 @@ enum Verdict {
     No,
 }
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut findings = settings();
     let options = Options::of_process().unwrap_or_else(|error| {
         findings.push(no(error.to_string(), MEND));
@@ -61,7 +71,37 @@ pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
     // All who read a wrong file say so.
     let mut told = HashSet::new();
     findings.retain(|finding| told.insert(finding.what.clone()));
-    for finding in &findings {
+    show(&findings, args.quiet)?;
+    let missing = count_no(&findings);
+    print(if missing == 0 {
+        "This host can run foldback.\n"
+    } else {
+        "Programs run on plain MPI here until every \"no\" is mended.\n"
+    })?;
+    let mut unfit = 0;
+    if !args.peers.is_empty() {
+        let here = probe::candidates().unwrap_or_default();
+        let of_peers = peers::findings(&args.peers, options.port, &here);
+        show(&of_peers, args.quiet)?;
+        unfit = count_no(&of_peers);
+        let all = of_peers.len();
+        print(if unfit == 0 {
+            format!("{all} of {all} hosts can take part.\n")
+        } else {
+            format!(
+                "Jobs run on plain MPI with {unfit} of {all} hosts until every \"no\" is mended.\n"
+            )
+        })?;
+    }
+    Ok(if missing + unfit == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn count_no(findings: &[Finding]) -> usize {
+    findings.iter().filter(|finding| finding.verdict == Verdict::No).count()
+}
+
+fn show(findings: &[Finding], quiet: bool) -> anyhow::Result<()> {
+    for finding in findings.iter().filter(|finding| !quiet || finding.verdict != Verdict::Ok) {
         let mark = match finding.verdict {
             Verdict::Ok => "ok",
             Verdict::Note => "--",
@@ -72,14 +112,7 @@ pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
             print(format_args!("      {advice}\n"))?;
         }
     }
-    let missing = findings.iter().filter(|finding| finding.verdict == Verdict::No).count();
-    if missing == 0 {
-        print("This host can run foldback.\n")?;
-        Ok(ExitCode::SUCCESS)
-    } else {
-        print("Programs run on plain MPI here until every \"no\" is mended.\n")?;
-        Ok(ExitCode::FAILURE)
-    }
+    Ok(())
 }
 
 fn ok(what: impl Into<String>) -> Finding {

@@ -145,6 +145,8 @@ pub const SETTINGS: &[Setting] = &[
     Setting { name: "FOLDBACK_PORT", form: "a port from 1 to 65535", reader: Agent,
         default: "`FB_UDP_PORT` in [`bpf/wire.h`](../../bpf/wire.h)",
         meaning: "UDP port of all frames, the same on all hosts", parse: None },
+    Setting { name: "FOLDBACK_ECHO", form: "on or off", reader: Agent, default: "`on`",
+        meaning: "`off`: agents of this host do not answer [`foldback doctor --peers`](../running/agent.md#other-hosts) on others", parse: None },
     Setting { name: "FOLDBACK_METRICS", form: "a loopback address such as 127.0.0.1:9337, or a path", reader: Command, default: "none",
         meaning: "place where `foldback agent` serves [metrics](../running/agent.md#metrics): a loopback address such as `127.0.0.1:9337`, or the path of a socket", parse: None },
     Setting { name: "FOLDBACK_LIB", form: "a path", reader: Command, default: "beside the command, or in `../lib`",

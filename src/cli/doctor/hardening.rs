@@ -29,7 +29,10 @@ fn jit(enable: Option<String>) -> Option<Finding> {
             "sysctl -w net.core.bpf_jit_enable=1",
         ),
         Some(_) => ok("BPF programs are compiled (JIT)"),
-        None => note("whether BPF programs are compiled is not known", "is /proc mounted?"),
+        None => note(
+            "whether BPF programs are compiled is not known",
+            "containers and network namespaces do not see net.core.bpf_jit_enable: ask the host",
+        ),
     })
 }
 
