@@ -42,6 +42,19 @@ static __always_inline struct fb_counters *fb_counters_of(__u32 slot)
 	return bpf_map_lookup_elem(&counters, &slot);
 }
 
+/* The time, in nanoseconds, if it is wanted. */
+static __always_inline __u64 fb_now(void)
+{
+	return fb_times ? bpf_ktime_get_ns() : 0;
+}
+
+/* Counts the time since the program began, if it is wanted. */
+static __always_inline void fb_count_time(struct fb_counters *counters, __u64 began)
+{
+	if (fb_times)
+		counters->nanoseconds += bpf_ktime_get_ns() - began;
+}
+
 static __always_inline const struct fb_key *fb_key_of(__u32 slot)
 {
 	return bpf_map_lookup_elem(&keys, &slot);

@@ -9,7 +9,7 @@
 #include "wire.h"
 
 enum {
-	FB_INTF_VERSION = 15,
+	FB_INTF_VERSION = 16,
 	FB_MAX_GROUPS = 1024, /* per host */
 	FB_MAX_WINDOW = 4096, /* cells per group */
 	/* skb->mark of frames that the programs made themselves, so that egress lets them out. An
@@ -189,6 +189,7 @@ _Static_assert(sizeof(struct fb_part) == 64 + 16 * FB_MAX_MEMBERS + FB_BUCKETS +
 	X(drop_lock, "dropped: the cell stayed locked")                                            \
 	X(drop_no_mac, "not sent: MAC address of the member not learnt yet")                       \
 	X(drop_kernel, "dropped: a kernel helper refused")                                         \
+	X(nanoseconds, "CPU time of the programs, in ns (FOLDBACK_CPU_TIME=on; else 0)")           \
 	X(no_group, "passed on: token of no group here (counted for the host)")
 
 /* Value of the per-CPU map `counters`; element FB_MAX_GROUPS counts for no group. */

@@ -11,6 +11,10 @@
  * which holds nothing else. */
 const volatile __u16 fb_port SEC(".rodata.port") = FB_UDP_PORT;
 
+/* Whether the CPU time of each group is counted. Set like the port. The verifier takes out what is
+ * never done. */
+const volatile __u8 fb_times SEC(".rodata.times") = 0;
+
 /*
  * token -> group. The agent adds and removes groups; ingress writes the members' MAC addresses.
  * A hash, so that a frame with a token of no group finds nothing to touch.

@@ -399,6 +399,7 @@ static __always_inline int fb_tc(struct __sk_buff *skb, int egress)
 
 	struct fb_scratch *here = fb_scratch_here();
 	struct fb_passage p;
+	__u64 began = fb_now();
 	int why;
 
 	if (!here || !fb_tc_headers(skb, &p.headers))
@@ -411,6 +412,7 @@ static __always_inline int fb_tc(struct __sk_buff *skb, int egress)
 	why = egress ? fb_let_out(skb, &p) : fb_take_in(skb, &p);
 	if (why)
 		fb_count(p.c.counters, why);
+	fb_count_time(p.c.counters, began);
 	return p.verdict;
 }
 

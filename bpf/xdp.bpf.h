@@ -58,10 +58,13 @@ static __always_inline int fb_xdp(struct xdp_md *xdp)
 	struct fb_frame frame;
 	struct fb_context c = {.frame = &frame};
 	int verdict = XDP_PASS;
+	__u64 began = fb_now();
 	int why = fb_xdp_take(xdp, &frame, &c, &verdict);
 
 	if (why)
 		fb_count(c.counters, why);
+	if (c.counters)
+		fb_count_time(c.counters, began);
 	return verdict;
 }
 

@@ -460,6 +460,21 @@ fn nobody_gets_a_descriptor_of_the_agents_port() {
     });
 }
 
+#[test]
+fn the_cpu_time_of_each_group_is_counted_if_that_is_wanted() {
+    for cpu_time in [false, true] {
+        for hook in [HookChoice::Tc, HookChoice::Xdp] {
+            in_namespace(move || {
+                let (_agent, client) = embedded(Options { cpu_time, hook, ..Options::default() });
+                let groups = [1, 2].map(|token| client.create_group(&spec(token)).unwrap());
+                send_hello(1);
+                let times = groups.map(|group| client.counters(group.slot).unwrap().nanoseconds);
+                assert_eq!(times.map(|time| time > 0), [cpu_time, false], "{times:?}");
+            });
+        }
+    }
+}
+
 /// A socket of this host that is connected to the agent's port.
 fn socket_to_the_port() -> UdpSocket {
     let socket = UdpSocket::bind((HERE, 0)).unwrap();

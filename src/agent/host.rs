@@ -16,7 +16,7 @@ use crate::agent::multicast::Membership;
 use crate::agent::options::Options;
 use crate::agent::owner::Owner;
 use crate::agent::port::HeldPort;
-use crate::agent::programs::{CellMap, Programs};
+use crate::agent::programs::{CellMap, Constants, Programs};
 use crate::agent::protocol::{
     GROUPS_PER_PAGE, GroupReply, GroupStatus, GroupsReply, InterfaceReply, InterfaceStatus, Status,
     USERS_PER_PAGE, UserStatus, UsersReply,
@@ -448,7 +448,7 @@ impl Host {
 }
 
 fn load(options: &Options, chunks: Chunks) -> Result<(Programs, Slots)> {
-    let programs = Programs::load(options.port, chunks)?;
+    let programs = Programs::load(Constants::of(options), chunks)?;
     let slots = Slots::new(options.limits.groups.min(FB_MAX_GROUPS), &programs)?;
     Ok((programs, slots))
 }

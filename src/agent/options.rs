@@ -22,6 +22,8 @@ pub struct Options {
     pub port: u16,
     /// Answer [echoes](super::echo). `FOLDBACK_ECHO`.
     pub echo: bool,
+    /// Count the CPU time of the programs for each group. `FOLDBACK_CPU_TIME`.
+    pub cpu_time: bool,
     /// How long programs stay on an interface, and cells in stock, after the last group: attaching takes longer
     /// than anything else, and the next job may come soon.
     pub linger: Duration,
@@ -77,6 +79,7 @@ impl Default for Options {
             force_clsact: false,
             port: FB_UDP_PORT as u16,
             echo: true,
+            cpu_time: false,
             linger: Duration::ZERO,
             tells_work: false,
             limits: Limits::default(),
@@ -105,6 +108,7 @@ impl Options {
             "FOLDBACK_HOOK" => self.hook = parse(name, value)?,
             "FOLDBACK_PORT" => self.port = parse::<NonZero<u16>>(name, value)?.get(),
             "FOLDBACK_ECHO" => self.echo = parse::<Switch>(name, value)? == Switch::On,
+            "FOLDBACK_CPU_TIME" => self.cpu_time = parse::<Switch>(name, value)? == Switch::On,
             _ => {}
         }
         Ok(())

@@ -11,7 +11,7 @@ use crate::agent::clsact;
 use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::interface;
 use crate::agent::options::Options;
-use crate::agent::programs::{self, Programs};
+use crate::agent::programs::{self, Constants, Programs};
 use crate::agent::simd::Fold;
 use crate::agent::sys;
 
@@ -50,7 +50,7 @@ pub struct Candidate {
 
 /// The programs that an agent on this host would load.
 fn load(options: &Options) -> Result<Programs> {
-    Programs::load(options.port, interface::chunks()?)
+    Programs::load(Constants::of(options), interface::chunks()?)
 }
 
 /// Loads the TC programs and lets them go again; how long that took, and by what they would have folded.

@@ -27,6 +27,7 @@ use libbpf_rs::{
 
 use crate::agent::capability::capable;
 use crate::agent::error::{Context, Error, ErrorKind, Result};
+use crate::agent::options::Options;
 use crate::agent::pod::{self, Work};
 use crate::agent::protocol::ProgramStatus;
 use crate::agent::simd::{Fold, Module};
@@ -38,9 +39,24 @@ use crate::bindings::{
 };
 use crate::wire::{Seal, cells};
 
+/// What the programs are told before they are loaded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Constants {
+    /// UDP port of all frames.
+    port: u16,
+    /// Count the CPU time of each group.
+    times: bool,
+}
+
+impl Constants {
+    pub(crate) fn of(options: &Options) -> Self {
+        Self { port: options.port, times: options.cpu_time }
+    }
+}
+
 /// The loaded programs and the maps that the agent itself uses.
 pub(crate) struct Programs {
-    port: u16,
+    constants: Constants,
     chunks: Chunks,
     fold: Fold,
     tc_ingress: OwnedFd,
@@ -82,21 +98,21 @@ impl AsFd for CellMap {
 
 impl Programs {
     /// Loads the TC programs for such chunks, and makes the maps.
-    pub(crate) fn load(port: u16, chunks: Chunks) -> Result<Self> {
+    pub(crate) fn load(constants: Constants, chunks: Chunks) -> Result<Self> {
         match Module::find().fold() {
-            Fold::Swar => Self::load_with(port, chunks, Fold::Swar),
+            Fold::Swar => Self::load_with(constants, chunks, Fold::Swar),
             // It may be of another release, or this process may lack CAP_SYS_ADMIN, which modules' types take.
-            Fold::Avx2 => Self::load_with(port, chunks, Fold::Avx2).or_else(|error| {
+            Fold::Avx2 => Self::load_with(constants, chunks, Fold::Avx2).or_else(|error| {
                 log::warn!("foldback_simd is loaded, but not used: {error}");
-                Self::load_with(port, chunks, Fold::Swar)
+                Self::load_with(constants, chunks, Fold::Swar)
             }),
         }
     }
 
-    fn load_with(port: u16, chunks: Chunks, fold: Fold) -> Result<Self> {
+    fn load_with(constants: Constants, chunks: Chunks, fold: Fold) -> Result<Self> {
         let start = Instant::now();
         let doing = || "loading the TC programs".to_string();
-        let mut open = open(port, chunks, fold).context(ErrorKind::Kernel, doing)?;
+        let mut open = open(constants, chunks, fold).context(ErrorKind::Kernel, doing)?;
         for mut program in open.progs_mut() {
             let xdp = program.prog_type() == ProgramType::Xdp;
             program.set_autoload(!xdp);
@@ -109,7 +125,7 @@ impl Programs {
             }
         }
         let programs = Self {
-            port,
+            constants,
             chunks,
             fold,
             tc_ingress: find_program(&object, "fb_tc_ingress")?,
@@ -167,7 +183,8 @@ impl Programs {
     fn load_xdp(&self) -> Result<OwnedFd> {
         let start = Instant::now();
         let doing = || "loading the XDP program".to_string();
-        let mut open = open(self.port, self.chunks, self.fold).context(ErrorKind::Kernel, doing)?;
+        let mut open =
+            open(self.constants, self.chunks, self.fold).context(ErrorKind::Kernel, doing)?;
         for mut program in open.progs_mut() {
             let xdp = program.prog_type() == ProgramType::Xdp;
             program.set_autoload(xdp);
@@ -337,8 +354,8 @@ pub(crate) fn log_libbpf() {
     })));
 }
 
-/// The programs for such chunks, which are to use a port.
-fn open(port: u16, chunks: Chunks, fold: Fold) -> libbpf_rs::Result<OpenObject> {
+/// The programs for such chunks, which are told these.
+fn open(constants: Constants, chunks: Chunks, fold: Fold) -> libbpf_rs::Result<OpenObject> {
     log_libbpf();
     let object = match (chunks, fold) {
         (Chunks::Usual, Fold::Swar) => PROGRAMS,
@@ -349,14 +366,17 @@ fn open(port: u16, chunks: Chunks, fold: Fold) -> libbpf_rs::Result<OpenObject> 
     let mut open = ObjectBuilder::default().open_memory(object)?;
     for mut map in open.maps_mut() {
         if map.name() == PORT {
-            map.set_initial_value(&port.to_ne_bytes())?;
+            map.set_initial_value(&constants.port.to_ne_bytes())?;
+        } else if map.name() == TIMES {
+            map.set_initial_value(&[constants.times.into()])?;
         }
     }
     Ok(open)
 }
 
-/// The map that holds the port, and nothing else.
+/// The maps that hold one of the [`Constants`] each, and nothing else.
 const PORT: &str = ".rodata.port";
+const TIMES: &str = ".rodata.times";
 
 /// Read-only data is each object's own: it holds the same values.
 fn is_own(map: &OsStr) -> bool {

@@ -126,6 +126,9 @@ fn of_user(uid: u32) -> Labels {
     vec![("uid", uid.to_string())]
 }
 
+/// The counter that is told in seconds, as Prometheus has times.
+const NANOSECONDS: &str = "nanoseconds";
+
 /// The counters of the programs, each of some things. Frames that were dropped are one metric, with reasons.
 fn kernel<'a>(
     encoder: &mut DescriptorEncoder<'_>,
@@ -140,8 +143,13 @@ fn kernel<'a>(
             .filter_map(move |(labels, counters)| Some((labels.clone(), value(counters, name)?)))
     };
     let of_group = if prefix.is_empty() { "" } else { ", of each group that there is" };
-    let (dropped, others): (Vec<_>, Vec<_>) =
-        names().partition(|(name, _)| name.starts_with(DROPPED));
+    let seconds =
+        values(NANOSECONDS).map(|(labels, count)| (labels, ConstCounter::new(count as f64 / 1e9)));
+    let help = format!("CPU time of the programs, if FOLDBACK_CPU_TIME is on{of_group}");
+    family(encoder, &format!("{prefix}cpu_seconds"), &help, seconds)?;
+    let (dropped, others): (Vec<_>, Vec<_>) = names()
+        .filter(|(name, _)| *name != NANOSECONDS)
+        .partition(|(name, _)| name.starts_with(DROPPED));
     for (name, help) in others {
         counters(encoder, &format!("{prefix}{name}"), &format!("{help}{of_group}"), values(name))?;
     }

@@ -147,6 +147,8 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "UDP port of all frames, the same on all hosts", parse: None },
     Setting { name: "FOLDBACK_ECHO", form: "on or off", reader: Agent, default: "`on`",
         meaning: "`off`: agents of this host do not answer [`foldback doctor --peers`](../running/agent.md#other-hosts) on others", parse: None },
+    Setting { name: "FOLDBACK_CPU_TIME", form: "on or off", reader: Agent, default: "`off`",
+        meaning: "`on`: the programs count the CPU time that they take for each group, which [metrics](../running/agent.md#metrics) and status tell", parse: None },
     Setting { name: "FOLDBACK_METRICS", form: "a loopback address such as 127.0.0.1:9337, or a path", reader: Command, default: "none",
         meaning: "place where `foldback agent` serves [metrics](../running/agent.md#metrics): a loopback address such as `127.0.0.1:9337`, or the path of a socket", parse: None },
     Setting { name: "FOLDBACK_LIB", form: "a path", reader: Command, default: "beside the command, or in `../lib`",

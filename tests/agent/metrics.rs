@@ -68,6 +68,7 @@ fn metrics_keep_the_counts_of_groups_that_have_ended() {
         let pid = Client::connect(&socket).unwrap().groups().unwrap()[0].pid;
         let group = format!("{{uid=\"1000\",job=\"4711\",process=\"{pid}\",slot=\"0\"");
         is(&format!("foldback_group_calls_total{group}}}"), "0");
+        is(&format!("foldback_group_cpu_seconds_total{group}}}"), "0.0");
         is(&format!("foldback_group_frames_in_total{group}}}"), "0");
         is(&format!("foldback_group_dropped_total{group},reason=\"uid\"}}"), "1");
 
