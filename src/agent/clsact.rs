@@ -3,6 +3,7 @@
 //! Uses netlink directly, not libbpf. The filter's name carries the owner's mark, and other
 //! people's qdiscs and filters have to be seen to be left alone.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
@@ -19,6 +20,11 @@ const TCA_BPF_NAME: u16 = 7;
 const TCA_BPF_FLAGS: u16 = 8;
 const TCA_BPF_DIRECT_ACTION: u32 = 1;
 const ATTACH_TRIES: u32 = 16;
+/// Priority of our filters, if no other filter has a lower one. Tools have fixed priorities, most of them 1, and a
+/// priority takes filters of one kind and one protocol alone.
+const PRIORITY: u16 = 7;
+/// Handle of our filters. A tool that replaces the filter of handle 1 at its priority leaves ours alone.
+const OUR_HANDLE: u32 = 0xfb;
 
 /// The two sides of a clsact qdisc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +66,13 @@ impl Side {
 impl Filter {
     fn priority(&self) -> u16 {
         (self.info >> 16) as u16
+    }
+
+    /// Whether it may keep frames from a filter of ours at that priority: another agent's does not.
+    fn may_keep_from(&self, priority: u16) -> bool {
+        let is_ours = self.name.as_deref().and_then(Mark::parse).is_some();
+        // A chain of filters is listed, too, and says nothing of its members.
+        self.handle != 0 && self.priority() < priority && !is_ours
     }
 }
 
@@ -186,7 +199,7 @@ fn add_filter(interface: u32, side: Side, name: &str, program: BorrowedFd<'_>) -
         let priority = free_priority(&others, side).ok_or_else(|| {
             Error::new(ErrorKind::Hook, format!("{}: no priority is free", doing()))
         })?;
-        if priority > 1 {
+        if others.iter().any(|other| other.side == side && other.may_keep_from(priority)) {
             log::warn!("another TC filter comes before {name} and may keep frames from it");
         }
         let info = u32::from(priority) << 16 | u32::from(ETH_P_ALL.to_be());
@@ -194,7 +207,7 @@ fn add_filter(interface: u32, side: Side, name: &str, program: BorrowedFd<'_>) -
         push_attribute(&mut options, TCA_BPF_FD, &program.as_raw_fd().to_ne_bytes());
         push_attribute(&mut options, TCA_BPF_NAME, format!("{name}\0").as_bytes());
         push_attribute(&mut options, TCA_BPF_FLAGS, &TCA_BPF_DIRECT_ACTION.to_ne_bytes());
-        let mut body = tcmsg(interface, 1, side.parent(), info);
+        let mut body = tcmsg(interface, OUR_HANDLE, side.parent(), info);
         push_attribute(&mut body, libc::TCA_KIND, b"bpf\0");
         push_attribute(&mut body, libc::TCA_OPTIONS, &options);
         let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
@@ -208,12 +221,16 @@ fn add_filter(interface: u32, side: Side, name: &str, program: BorrowedFd<'_>) -
     Err(Error::new(ErrorKind::Hook, format!("{}: other filters keep coming", doing())))
 }
 
-/// The first priority that no filter of this side has. Lower ones come first.
+/// A priority that no filter of this side has: before all of them, if there is one, but no lower than need be. Lower
+/// ones come first.
 fn free_priority(filters: &[Filter], side: Side) -> Option<u16> {
-    let taken = |priority: &u16| {
-        filters.iter().any(|filter| filter.side == side && filter.priority() == *priority)
-    };
-    (1..=u16::MAX).find(|priority| !taken(priority))
+    let taken: BTreeSet<u16> =
+        filters.iter().filter(|filter| filter.side == side).map(Filter::priority).collect();
+    match taken.first() {
+        None => Some(PRIORITY),
+        Some(1) => (2..=u16::MAX).find(|priority| !taken.contains(priority)),
+        Some(first) => Some(PRIORITY.min(first - 1)),
+    }
 }
 
 fn parse_qdisc(body: &[u8]) -> Option<Qdisc> {
@@ -249,16 +266,28 @@ mod tests {
     }
 
     #[test]
-    fn the_first_free_priority_of_the_side_is_taken() {
-        let filters = [
-            filter(Side::Ingress, 1),
-            filter(Side::Ingress, 2),
-            filter(Side::Ingress, 49152),
-            filter(Side::Egress, 5),
-        ];
-        assert_eq!(free_priority(&filters, Side::Ingress), Some(3));
-        assert_eq!(free_priority(&filters, Side::Egress), Some(1));
-        assert_eq!(free_priority(&[], Side::Egress), Some(1));
+    fn ours_comes_first_and_leaves_priorities_free_before_it() {
+        let free = |taken: &[u32]| {
+            let mut filters: Vec<_> =
+                taken.iter().map(|priority| filter(Side::Ingress, *priority)).collect();
+            filters.push(filter(Side::Egress, 3));
+            free_priority(&filters, Side::Ingress)
+        };
+        assert_eq!(free(&[]), Some(PRIORITY));
+        assert_eq!(free(&[49152, 50]), Some(PRIORITY));
+        assert_eq!(free(&[u32::from(PRIORITY)]), Some(PRIORITY - 1), "another agent is there");
+        assert_eq!([free(&[5, 9]), free(&[2])], [Some(4), Some(1)]);
+        assert_eq!(free(&[49152, 1, 2]), Some(3), "none is free before them");
+        let all: Vec<u32> = (1..=u16::MAX.into()).collect();
+        assert_eq!(free(&all), None);
+    }
+
+    #[test]
+    fn filters_of_others_may_keep_frames_from_ours() {
+        let other = filter(Side::Ingress, 1);
+        assert!(other.may_keep_from(2) && !other.may_keep_from(1));
+        let name = Some("fb_tc_ingress/0/0123456789abcdef".into());
+        assert!(!Filter { name, ..other }.may_keep_from(2), "another agent's");
     }
 
     #[test]
