@@ -27,9 +27,26 @@ pub(crate) struct Attachment {
 impl Attachment {
     /// Whether all programs are still in their place: any process that may attach may detach, too.
     pub(crate) fn is_whole(&self) -> bool {
+        self.has_tc() && self.xdp.iter().all(Link::is_on_interface)
+    }
+
+    /// Whether the TC programs are in their place.
+    pub(crate) fn has_tc(&self) -> bool {
         let links = self.tcx.iter().flat_map(|(ingress, egress)| [ingress, egress]);
-        links.chain(&self.xdp).all(|link| sys::is_on_interface(link.0.as_fd()))
+        links.into_iter().all(Link::is_on_interface)
             && self.clsact.as_ref().is_none_or(clsact::Attached::is_whole)
+    }
+
+    /// Puts the XDP program back onto its interface, if it can be. The TC programs stay in any case: they serve the
+    /// groups that there are.
+    pub(crate) fn renew_xdp(
+        &mut self,
+        interface: &Interface,
+        options: &Options,
+        programs: &mut Programs,
+    ) -> Result<()> {
+        (self.hook, self.xdp) = attach_xdp(interface, &plan(interface, options)?, programs)?;
+        Ok(())
     }
 }
 
@@ -39,6 +56,10 @@ struct Link(OwnedFd);
 impl Link {
     fn new(program: std::os::fd::BorrowedFd<'_>, on: u32, point: LinkPoint) -> nix::Result<Self> {
         sys::create_link(program, on, point).map(Self)
+    }
+
+    fn is_on_interface(&self) -> bool {
+        sys::is_on_interface(self.0.as_fd())
     }
 }
 
@@ -59,9 +80,7 @@ pub(crate) fn attach(
     owner: &Owner,
     programs: &mut Programs,
 ) -> Result<Attachment> {
-    let facts = probe(interface)?;
-    let plan = decide(options.hook, options.force_clsact, &facts)?;
-    log::debug!("{facts:?}: {plan:?}");
+    let plan = plan(interface, options)?;
     let on = interface.index;
     let tcx = match plan.tc {
         Tc::Tcx => Some(attach_tcx(interface, programs)?),
@@ -78,6 +97,13 @@ pub(crate) fn attach(
     let (hook, xdp) = attach_xdp(interface, &plan, programs)?;
     log::info!("attached to {} ({hook}, {})", interface.name, plan.tc);
     Ok(Attachment { interface: interface.name.clone(), hook, tc: plan.tc, xdp, tcx, clsact })
+}
+
+fn plan(interface: &Interface, options: &Options) -> Result<AttachPlan> {
+    let facts = probe(interface)?;
+    let plan = decide(options.hook, options.force_clsact, &facts)?;
+    log::debug!("{facts:?}: {plan:?}");
+    Ok(plan)
 }
 
 fn probe(interface: &Interface) -> Result<Facts> {

@@ -420,12 +420,21 @@ impl Host {
     }
 
     fn attach(&mut self, interface: &Interface) -> Result<Hook> {
-        if let Some(attached) = self.attachments.get_mut(&interface.index) {
-            if attached.attachment.is_whole() {
-                attached.until = None;
-                return Ok(attached.attachment.hook);
+        if let Some(Attached { attachment, until }) = self.attachments.get_mut(&interface.index) {
+            let is_whole = attachment.is_whole();
+            if !is_whole {
+                log::info!(
+                    "somebody has detached programs from {}: attaching anew",
+                    interface.name
+                );
             }
-            log::info!("somebody has detached programs from {}: attaching anew", interface.name);
+            if attachment.has_tc() {
+                if !is_whole {
+                    attachment.renew_xdp(interface, &self.options, &mut self.programs)?;
+                }
+                *until = None;
+                return Ok(attachment.hook);
+            }
             // The rest of it goes first.
             self.attachments.remove(&interface.index);
         }
