@@ -12,6 +12,7 @@
 #       python                  extensions of Python, to be built
 #       packages                make packages and test-packages: also cargo-deb, which is built
 #       metrics                 Prometheus, for a test of the agent's metrics
+#       xdp                     xdp-tools, for tests of the agent beside them
 #       containers              runc, for ranks in containers
 #       dist                    make dist and test-dist: also cargo-cyclonedx, which is built
 #       gnn                     NumPy and what examples/gnn needs: 20 packages, of 40 MB
@@ -55,6 +56,7 @@ for what in "$@"; do
 	training) packages="$packages python3-torch python3-sklearn python3-mpi4py python3-matplotlib" ;;
 	packages) packages="$packages rpm lintian rpmlint mmdebstrap" cargo_packages="$cargo_packages cargo-deb" ;;
 	metrics) packages="$packages prometheus" ;;
+	xdp) packages="$packages xdp-tools" ;;
 	containers) packages="$packages runc" ;;
 	dist) packages="$packages xz-utils jq" cargo_packages="$cargo_packages cargo-cyclonedx" ;;
 	gnn) packages="$packages python3-numpy python3-scipy python3-mpi4py" ;;

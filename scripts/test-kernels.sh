@@ -11,10 +11,10 @@ cd "$(dirname "$0")/.."
 # Integration tests (tests/NAME.rs) that run there: they depend on the kernel.
 TESTS="bpf agent netns"
 
-# A file's tests to run; none: all. Of the agent's tests, the ones of attaching and of groups' ends: the
-# rest is between processes.
+# A file's tests to run; none: all. Of the agent's tests, the ones of attaching, of other programs and of
+# groups' ends: the rest is between processes.
 tests_of() {
-	[ "$1" != agent ] || echo "attaching:: a_killed_rank pile_up"
+	[ "$1" != agent ] || echo "attaching:: beside:: a_killed_rank pile_up"
 }
 
 # Tests of tests/bpf.rs that run again with the module: of everything that folds. The first one

@@ -2,6 +2,8 @@
 
 #[path = "agent/attaching.rs"]
 mod attaching;
+#[path = "agent/beside.rs"]
+mod beside;
 mod common;
 #[path = "common/enemy.rs"]
 mod enemy;
@@ -9,6 +11,8 @@ mod enemy;
 mod foreign;
 #[path = "agent/metrics.rs"]
 mod metrics;
+#[path = "agent/peer.rs"]
+mod peer;
 #[path = "common/random.rs"]
 mod random;
 #[path = "agent/world.rs"]
@@ -33,7 +37,8 @@ use foldback::agent::{
 use foldback::bindings::{FB_KIND_HELLO, FB_UDP_PORT, FB_WIRE_MAGIC, FB_WIRE_VERSION};
 use foldback::wire::table::{MappedTable, TABLE_BYTES, Table};
 use foreign::{
-    map_exists, map_id, maps_of, program_exists, program_name, tcx_programs, touch_cells,
+    Place, Verdict, map_exists, map_id, maps_of, program_exists, program_name, tcx_programs,
+    touch_cells,
 };
 use nix::sys::socket::{
     AddressFamily, MsgFlags, RecvMsg, SockFlag, SockType, UnixAddr, connect, recv, recvmsg, send,
@@ -101,23 +106,35 @@ fn with_hook(hook: HookChoice) -> Options {
     Options { hook, ..Options::default() }
 }
 
-/// Sends a HELLO of member 0 to member 1: the one frame that needs no cell.
-fn send_hello(token: u64) {
+/// A HELLO of one member to the other: the one frame that needs no cell.
+fn hello(token: u64, source: u8) -> [u8; 64] {
     let mut frame = [0_u8; 64];
     frame[0..4].copy_from_slice(&FB_WIRE_MAGIC.to_ne_bytes());
     frame[4] = FB_WIRE_VERSION as u8;
     frame[5] = FB_KIND_HELLO as u8;
     frame[8..16].copy_from_slice(&token.to_ne_bytes());
     frame[16..24].copy_from_slice(&1_u64.to_ne_bytes());
-    frame[33] = 1;
+    (frame[32], frame[33]) = (source, 1 - source);
+    frame
+}
+
+/// Sends one of member 0, from here.
+fn send_hello(token: u64) {
     let socket = UdpSocket::bind((HERE, 0)).unwrap();
-    socket.send_to(&frame, (THERE, FB_UDP_PORT as u16)).unwrap();
+    socket.send_to(&hello(token, 0), (THERE, FB_UDP_PORT as u16)).unwrap();
 }
 
 /// How XDP is attached to an interface, in the words of ip-link(8).
 fn xdp_on(interface: &str) -> Option<String> {
     let words = run(&format!("ip -o link show {interface}"));
     words.split_whitespace().find(|word| word.starts_with("xdp")).map(Into::into)
+}
+
+/// The XDP program of `v0`.
+fn xdp_program() -> Option<u32> {
+    let words = run("ip -o link show v0");
+    let (_, words) = words.split_once("prog/xdp id ")?;
+    words.split_whitespace().next()?.parse().ok()
 }
 
 #[test]

@@ -141,9 +141,7 @@ fn programs_that_somebody_detached_are_attached_anew() {
         }
         let (_agent, client) = lingering(with_hook(HookChoice::Xdp), FOR_LONG);
         client.create_group(&spec(1)).unwrap();
-        let (programs, words) = (programs_of_v0(), run("ip -o link show v0"));
-        let (_, words) = words.split_once("prog/xdp id ").expect("XDP is on");
-        let xdp = words.split_whitespace().next().unwrap().parse().unwrap();
+        let (programs, xdp) = (programs_of_v0(), xdp_program().expect("XDP is on"));
         for (token, gone) in [(2, [xdp].as_slice()), (3, &programs[..1]), (4, &programs)] {
             foreign::detach_links_of(gone);
             client.create_group(&spec(token)).unwrap();
@@ -245,7 +243,7 @@ fn other_peoples_tc_programs_stay_and_ours_comes_first() {
             println!("no tcx in this kernel, so nobody has a program there");
             return;
         }
-        let _foreign = foreign::tcx(V0);
+        let _foreign = foreign::tcx(V0, false, Place::Tail, Verdict::Next);
         let (agent, client) = embedded(Options::default());
         client.create_group(&spec(1)).unwrap();
         assert_eq!(tc_names(false), ["fb_tc_ingress", "foreign"]);

@@ -5,17 +5,50 @@
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys::{
-    BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP, BPF_TCX_EGRESS, BPF_TCX_INGRESS, BPF_XDP,
-    bpf_attach_type, bpf_enable_stats, bpf_insn, bpf_link_create, bpf_link_create_opts,
-    bpf_link_detach, bpf_link_get_fd_by_id, bpf_prog_load, bpf_prog_load_opts, bpf_prog_query,
+    BPF_F_AFTER, BPF_F_BEFORE, BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP, BPF_TCX_EGRESS,
+    BPF_TCX_INGRESS, BPF_XDP, bpf_attach_type, bpf_enable_stats, bpf_insn, bpf_link_create,
+    bpf_link_create_opts, bpf_link_detach, bpf_link_get_fd_by_id, bpf_prog_load,
+    bpf_prog_load_opts, bpf_prog_query,
 };
 use libbpf_rs::query::{LinkInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapHandle, ProgramHandle};
 
 /// Somebody's program on a hook, until dropped.
 pub struct Foreign {
+    id: u32,
     _program: OwnedFd,
-    _link: OwnedFd,
+    link: OwnedFd,
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        // Not left to closing: a child that another test has just forked has the descriptor too.
+        // SAFETY: takes a number, of a descriptor that is open.
+        unsafe { bpf_link_detach(self.link.as_raw_fd()) };
+    }
+}
+
+impl Foreign {
+    /// The number of packets that it has seen, while the kernel [counts](count_runs).
+    pub fn runs(&self) -> u64 {
+        let mut programs = ProgInfoIter::default();
+        programs.find(|program| program.id == self.id).expect("it is there").run_cnt
+    }
+}
+
+/// A program's place among the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Head,
+    Tail,
+}
+
+/// The verdict of each packet: on to the next program, on past the others, or nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Next = -1,
+    Pass = 0,
+    Drop = 2,
 }
 
 /// Has the kernel count the runs of programs, until dropped.
@@ -27,17 +60,25 @@ pub fn count_runs() -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(counting) }
 }
 
-/// Puts a program that lets everything pass on the TC ingress of an interface.
-pub fn tcx(interface: u32) -> Foreign {
-    attach(BPF_PROG_TYPE_SCHED_CLS, -1, interface, BPF_TCX_INGRESS)
+/// Puts a program on a tcx hook of an interface.
+pub fn tcx(interface: u32, egress: bool, place: Place, verdict: Verdict) -> Foreign {
+    let hook = if egress { BPF_TCX_EGRESS } else { BPF_TCX_INGRESS };
+    let flags = if place == Place::Head { BPF_F_BEFORE } else { BPF_F_AFTER };
+    attach(BPF_PROG_TYPE_SCHED_CLS, verdict as i32, interface, hook, flags)
 }
 
-/// The same for XDP.
+/// Puts a program that lets everything pass on the XDP of an interface.
 pub fn xdp(interface: u32) -> Foreign {
-    attach(BPF_PROG_TYPE_XDP, 2, interface, BPF_XDP)
+    attach(BPF_PROG_TYPE_XDP, 2, interface, BPF_XDP, 0)
 }
 
-fn attach(program_type: u32, verdict: i32, interface: u32, to: bpf_attach_type) -> Foreign {
+fn attach(
+    program_type: u32,
+    verdict: i32,
+    interface: u32,
+    to: bpf_attach_type,
+    flags: u32,
+) -> Foreign {
     // r0 = verdict; exit
     let mut code = [bpf_insn::default(), bpf_insn::default()];
     (code[0].code, code[0].imm) = (0xb7, verdict);
@@ -58,14 +99,20 @@ fn attach(program_type: u32, verdict: i32, interface: u32, to: bpf_attach_type) 
     assert!(program >= 0, "no foreign program: {program}");
     // SAFETY: just made, and nobody else's.
     let program = unsafe { OwnedFd::from_raw_fd(program) };
-    let options =
-        bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as _, ..Default::default() };
-    // SAFETY: the program is open, and the options are zero but for their size.
+    let options = bpf_link_create_opts {
+        sz: size_of::<bpf_link_create_opts>() as _,
+        flags,
+        ..Default::default()
+    };
+    // SAFETY: the program is open, and the options are zero but for their size and flags.
     let link =
         unsafe { bpf_link_create(program.as_raw_fd(), interface as i32, to, &raw const options) };
     assert!(link >= 0, "no foreign link: {link}");
     // SAFETY: as above.
-    Foreign { _program: program, _link: unsafe { OwnedFd::from_raw_fd(link) } }
+    let link = unsafe { OwnedFd::from_raw_fd(link) };
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd()));
+    let id = number(&info.expect("a descriptor"), "prog_id:").expect("a BPF program");
+    Foreign { id, _program: program, link }
 }
 
 /// Programs of an interface's tcx hooks, first to last: number and name. None, of course, where
@@ -124,8 +171,12 @@ pub fn map_exists(id: u32) -> bool {
 /// The kernel's number of a map.
 pub fn map_id(map: BorrowedFd<'_>) -> u32 {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.as_raw_fd())).unwrap();
-    let line = info.lines().find_map(|line| line.strip_prefix("map_id:")).expect("a BPF map");
-    line.trim().parse().unwrap()
+    number(&info, "map_id:").expect("a BPF map")
+}
+
+/// The number on the line of `info` that begins so.
+fn number(info: &str, begin: &str) -> Option<u32> {
+    info.lines().find_map(|line| line.strip_prefix(begin))?.trim().parse().ok()
 }
 
 /// The maps of some programs.

@@ -33,6 +33,7 @@ pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
         unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
         run("ip link set lo up
             ip link add v0 index 10 type veth peer name v1
+            ip link set v0 address 02:00:00:00:00:01
             ip address add 10.99.0.1/24 dev v0
             ip neighbour add 10.99.0.2 lladdr 02:00:00:00:00:02 dev v0
             ip link set v0 up
@@ -70,6 +71,13 @@ pub fn own_run() {
     unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace");
     run("mount --make-rprivate /
         mount -t tmpfs -o mode=755 none /run");
+}
+
+/// Gives the calling thread and its processes a file system of their own for pinned programs.
+pub fn own_bpffs() {
+    unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace");
+    run("mount --make-rprivate /
+        mount -t bpf none /sys/fs/bpf");
 }
 
 /// A directory that goes with the test.
