@@ -4,8 +4,11 @@
  * the step.
  *
  *   srun, sbatch, salloc     look at the option's value, and refuse a wrong one
+ *
  *   slurmstepd, as the user  looks whether this node has the library
+ *
  *   each task, before exec   gets LD_PRELOAD, and FOLDBACK_REPORT if that was asked for
+ *
  *   slurmstepd, at its end   ends the step on all nodes, if this node has no library
  *
  * Slurm itself hands the option from sbatch and salloc to srun, and from srun to the nodes. Batch

@@ -204,7 +204,7 @@ impl Client {
         Ok(groups)
     }
 
-    /// What groups have counted since the agent began, of the users whom this user may see: himself, or root all.
+    /// The counts of groups since the agent began, of the users whom this user may see: himself, or root all.
     pub fn users(&self) -> Result<Vec<UserStatus>> {
         let mut users = Vec::new();
         let mut next = Some(0);

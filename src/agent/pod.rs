@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bindings::{fb_control, fb_counters, fb_group, fb_part, fb_table};
 
-/// What the leader of a group on this host does, by its own word.
+/// The work of the leader of a group on this host, by its own word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Work {

@@ -84,7 +84,7 @@ impl CellMap {
         duplicate(self.map.as_fd())
     }
 
-    /// What the group's leader tells of its work.
+    /// The work of the group's leader, as it tells.
     pub(crate) fn work(&self) -> Option<Work> {
         pod::work(&self.map.lookup(&[0; 4], MapFlags::ANY).ok()??)
     }
@@ -204,7 +204,7 @@ impl Programs {
         Ok(program)
     }
 
-    /// How often each program has run, and for how long.
+    /// The runs of each program, and their time.
     pub(crate) fn runs(&self) -> Result<Vec<ProgramStatus>> {
         let tc = [("tc-ingress", &self.tc_ingress), ("tc-egress", &self.tc_egress)];
         let xdp = self.xdp_ingress.iter().map(|program| ("xdp-ingress", program));

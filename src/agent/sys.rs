@@ -75,8 +75,7 @@ pub(crate) fn is_on_interface(link: BorrowedFd<'_>) -> bool {
     check(asked).is_ok() && interface != 0
 }
 
-/// How often a program has run, and for how many nanoseconds, over all CPUs. The kernel counts while
-/// `kernel.bpf_stats_enabled` is 1.
+/// The runs of a program, and their nanoseconds, over all CPUs. The kernel counts while `kernel.bpf_stats_enabled` is 1.
 pub(crate) fn runs(program: BorrowedFd<'_>) -> nix::Result<(u64, u64)> {
     let mut info = bpf_prog_info::default();
     let mut bytes = size_of::<bpf_prog_info>() as u32;
