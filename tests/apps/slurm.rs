@@ -325,6 +325,13 @@ impl Drop for Cluster {
     }
 }
 
+/// A job says these words, and by its statistics it has folded.
+fn assert_folds(said: String, stats: &Path, words: &str) {
+    let outcome = Outcome::new(said.clone(), said, stats, HOSTS);
+    outcome.assert_prints(words);
+    outcome.assert_folded(FOLDED);
+}
+
 /// MPIs, and how Slurm starts their ranks.
 const STARTS: &[(Mpi, &str)] = &[
     (Mpi::Open, "--mpi=pmix"),
@@ -479,9 +486,7 @@ fn options_of_a_batch_script_are_for_its_steps() {
     let tasks = format!("[{ours}] line.");
     let expected = ["0", "[] .", &tasks, "[] .", "mpirun []", "mpirun []"];
     assert_eq!(lines.get(..expected.len()), Some(&expected[..]), "{said}");
-    let outcome = Outcome::new(said.clone(), said, &stats, HOSTS);
-    outcome.assert_prints("histogram: OK");
-    outcome.assert_folded(FOLDED);
+    assert_folds(said, &stats, "histogram: OK");
 
     let inner = format!("{TELL}; srun -n1 sh -c '{TELL}'");
     let (stdout, _) = cluster.succeed(&["salloc", "--foldback", "-n1", "sh", "-c", &inner]);
@@ -504,10 +509,7 @@ fn arrays_fold_in_each_of_their_jobs() {
     cluster.await_end(&job);
     for number in 1..=4 {
         let said = cluster.output(&format!("array-{number}"));
-        let stats = directory.join(format!("stats-{number}"));
-        let outcome = Outcome::new(said.clone(), said, &stats, HOSTS);
-        outcome.assert_prints("histogram: OK");
-        outcome.assert_folded(FOLDED);
+        assert_folds(said, &directory.join(format!("stats-{number}")), "histogram: OK");
     }
 }
 
@@ -534,10 +536,7 @@ fn two_jobs_fold_on_the_same_nodes_at_once() {
     jobs.iter().for_each(|job| cluster.await_end(job));
     for (_, start) in programs {
         let said = cluster.output(&format!("two-{start}"));
-        let stats = cluster.path(&format!("out/stats-{start}"));
-        let outcome = Outcome::new(said.clone(), said, &stats, HOSTS);
-        outcome.assert_prints("over");
-        outcome.assert_folded(FOLDED);
+        assert_folds(said, &cluster.path(&format!("out/stats-{start}")), "over");
     }
 }
 
@@ -590,9 +589,7 @@ fn a_drained_node_gets_no_task_and_folds_again_later() {
     cluster.admin(&["scontrol", "update", "nodename=h1", "state=resume"]);
     cluster.await_end(&job);
     let said = cluster.output("drained");
-    let outcome = Outcome::new(said.clone(), said, &stats, HOSTS);
-    outcome.assert_prints("histogram: OK");
-    outcome.assert_folded(FOLDED);
+    assert_folds(said, &stats, "histogram: OK");
 }
 
 #[test]
