@@ -9,12 +9,15 @@ set -eu
 cd "$(dirname "$0")/.."
 
 # Integration tests (tests/NAME.rs) that run there: they depend on the kernel.
-TESTS="bpf agent netns"
+TESTS="bpf agent netns lab"
 
 # A file's tests to run; none: all. Of the agent's tests, the ones of attaching, of other programs and of
-# groups' ends: the rest is between processes.
+# groups' ends: the rest is between processes. Of the lab's, the one that needs netem.
 tests_of() {
-	[ "$1" != agent ] || echo "attaching:: beside:: a_killed_rank pile_up"
+	case "$1" in
+	agent) echo "attaching:: beside:: a_killed_rank pile_up" ;;
+	lab) echo "frames_take_their_delay" ;;
+	esac
 }
 
 # Tests of tests/bpf.rs that run again with the module: of everything that folds. The first one
@@ -31,7 +34,7 @@ work=target/kernels
 log=$work/log
 # What the tests need of this kernel: the lab's links and switch, and TC hooks (tcx came with
 # Linux 6.6).
-guest_modules="veth bridge sch_ingress cls_bpf cls_u32 sch_tbf"
+guest_modules="veth bridge sch_ingress cls_bpf cls_u32 sch_tbf sch_netem"
 # shellcheck source=scripts/guest.sh
 . scripts/guest.sh
 need_tools gcc lz4 pahole bpftool
@@ -103,6 +106,9 @@ add_tests() {
 	for name in $TESTS; do
 		add_program "$work/tests/$name" "/tests/$name"
 		echo "$name /tests/$name --test-threads 2 $(tests_of "$name")" >>"$root/tests/list"
+	done
+	for program in bash ethtool; do
+		add_program "$(command -v "$program")" "/bin/$program"
 	done
 	install -m 644 "$work/simd/foldback_simd.ko" "$root/modules"
 	# foldback doctor finds something missing here: MPI.

@@ -13,13 +13,18 @@ use common::command;
 
 const FOLDBACK: &str = env!("CARGO_BIN_EXE_foldback");
 
+/// The command that cargo has built. In the guest of `scripts/test-kernels.sh` it is in $PATH.
+fn built() -> &'static str {
+    if Path::new(FOLDBACK).exists() { FOLDBACK } else { "foldback" }
+}
+
 /// Longest that any command here may take: `timeout` ends it.
 const PATIENCE: &str = "600";
 
 fn foldback(arguments: &[&str]) -> Output {
     assert!(nix::unistd::geteuid().is_root(), "the lab needs root");
     command("timeout")
-        .args([PATIENCE, FOLDBACK])
+        .args([PATIENCE, built()])
         .args(arguments)
         .stdin(Stdio::null())
         .output()
@@ -304,6 +309,7 @@ fn a_wrong_word_is_one_clear_line() {
     for words in [
         &["lab", "up", "--hosts", "0"][..],
         &["lab", "up", "--loss", "200%"],
+        &["lab", "up", "--delay", "25"],
         &["lab", "up", "--lives-with", "999999999"],
         &["lab", "run", "--mpi", "lam", "--", "true"],
         &["lab", "exec", "--name", "nosuchlab", "h0", "--", "true"],
@@ -335,6 +341,53 @@ fn a_long_frame_does_not_take_the_place_of_a_short_one() {
     assert_eq!([1000, 10, 10, 900, 1000].map(reordered_by), [0, 0, 0, 0, 1]);
     // Short ones are known to fit: any frame is at least that long in memory.
     assert_eq!([500, 10].map(reordered_by), [1, 2]);
+}
+
+/// Faults befall frames before they wait, and links have their speed as well. Where the kernel has no netem, one line
+/// says so, and no lab stays.
+#[test]
+fn frames_take_their_delay_between_hosts() {
+    let name = format!("d{}", std::process::id());
+    let own = std::process::id().to_string();
+    let start = ["lab", "up", "--name", &name, "--lives-with", &own, "--delay", "200ms"];
+    let output = foldback(&start);
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let last = said.lines().last().unwrap_or_default();
+        assert!(last.contains("no netem") && last.contains("CONFIG_NET_SCH_NETEM"), "{said}");
+        assert_eq!(labs_like(&name), 0);
+        let _ = writeln!(std::io::stderr(), "lab: the kernel has no netem, so no frame is delayed");
+        return;
+    }
+    let lab = Lab(name);
+    let on_h0 = |script: &str| {
+        ok(&["lab", "exec", "--name", &lab.0, "h0", "--", "bash", "-c", script]);
+    };
+    // To a port that nobody has, and back.
+    let round_trip = || {
+        let begin = Instant::now();
+        on_h0("! : 2>/dev/null > /dev/tcp/10.77.0.2/9");
+        begin.elapsed()
+    };
+    let status = || ok(&["lab", "status", "--name", &lab.0]);
+    assert!(round_trip() >= Duration::from_millis(400));
+    ok(&["lab", "rate", "--name", &lab.0, "1gbit"]);
+    assert!(status().contains("rate 1gbit, delay 200ms"), "{}", status());
+    assert!(round_trip() >= Duration::from_millis(400));
+    ok(&["lab", "faults", "--name", &lab.0, "--loss", "100%", "--faults-on", "udp:9"]);
+    on_h0("for i in 1 2 3 4; do echo x > /dev/udp/10.77.0.2/9; done");
+    let json = ok(&["lab", "status", "--name", &lab.0, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["host"][1]["faults"]["lost"].as_u64(), Some(4));
+    assert!(round_trip() >= Duration::from_millis(400));
+    ok(&["lab", "rate", "--name", &lab.0, "off"]);
+    assert!(round_trip() >= Duration::from_millis(400));
+    ok(&["lab", "delay", "--name", &lab.0, "300ms"]);
+    assert!(round_trip() >= Duration::from_millis(600));
+    ok(&["lab", "delay", "--name", &lab.0, "off"]);
+    assert!(!status().contains("delay"), "{}", status());
+    on_h0("! : 2>/dev/null > /dev/tcp/10.77.0.2/9");
 }
 
 /// While something runs in it, on one host or all; and each host tells the faults of frames to it.

@@ -12,7 +12,7 @@ use crate::lab::launch::Mpi;
 use crate::lab::processes::Identity;
 use crate::lab::registry;
 use crate::lab::run::{self, Request};
-use crate::lab::settings::{Faults, MAX_HOSTS, Rate, Settings};
+use crate::lab::settings::{Delay, Faults, MAX_HOSTS, Rate, Settings};
 use crate::lab::{enter, fabric, rank, status};
 use crate::output::print;
 
@@ -32,6 +32,7 @@ enum Command {
     Run(Run),
     Exec(Exec),
     Rate(SetRate),
+    Delay(SetDelay),
     Faults(SetFaults),
     Status(Status),
     Down(Down),
@@ -151,6 +152,20 @@ struct SetRate {
     rate: SpeedLimit,
 }
 
+/// Change the time that frames take between the hosts of a lab, whatever runs in it
+///
+/// Frames that are under way are lost.
+#[derive(Parser)]
+struct SetDelay {
+    /// Name of the lab
+    #[arg(long, default_value = DEFAULT_NAME)]
+    name: String,
+
+    /// Such as 25us, one way; off: none
+    #[arg(value_name = "TIME|off", value_parser = delay)]
+    delay: Latency,
+}
+
 /// Change the faults of a lab's frames, whatever runs in it
 ///
 /// Faults that no option names end: without options there is no fault.
@@ -171,6 +186,10 @@ struct SetFaults {
 /// A speed of links; none: no limit.
 #[derive(Clone, Debug)]
 struct SpeedLimit(Option<Rate>);
+
+/// A time between hosts; none: no delay.
+#[derive(Clone, Debug)]
+struct Latency(Option<Delay>);
 
 /// Show labs: hosts, addresses, settings, faults so far
 #[derive(Parser)]
@@ -209,6 +228,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             match enter::exec(&exec.name, &exec.host, exec.die_with_parent, &exec.command)? {}
         }
         Command::Rate(set) => fabric::set_rate(&set.name, set.rate.0)?,
+        Command::Delay(set) => fabric::set_delay(&set.name, set.delay.0)?,
         Command::Faults(set) => fabric::set_faults(&set.name, &set.hosts, &set.faults)?,
         Command::Status(status) => show(&status)?,
         Command::Down(down) => take_down(&down)?,
@@ -287,6 +307,10 @@ fn take_down(down: &Down) -> Result<()> {
 
 fn rate(text: &str) -> Result<SpeedLimit, String> {
     if text == "off" { Ok(SpeedLimit(None)) } else { text.parse().map(|r| SpeedLimit(Some(r))) }
+}
+
+fn delay(text: &str) -> Result<Latency, String> {
+    if text == "off" { Ok(Latency(None)) } else { text.parse().map(|time| Latency(Some(time))) }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

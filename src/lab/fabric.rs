@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use nix::mount::{MsFlags, mount};
 
 use super::registry::{self, Lab};
-use super::settings::{Faults, Rate, Settings};
+use super::settings::{Delay, Faults, Rate, Settings};
 use super::{enter, faults, launch, netns, tool};
 use crate::bindings::LF_FIRST_PORT;
 use crate::progress::Progress;
@@ -47,8 +47,8 @@ fn assemble(lab: &mut Lab) -> Result<()> {
     }
     netns::inside(&lab.fabric_pin(), wait_for_ports)?;
     drop(progress);
-    if let Some(rate) = &lab.settings.rate {
-        shape(lab, Some(rate))?;
+    if lab.settings.rate.is_some() || lab.settings.delay.is_some() {
+        shape(lab)?;
     }
     if lab.settings.faults.any() {
         let faults = lab.settings.faults.clone();
@@ -63,8 +63,17 @@ fn assemble(lab: &mut Lab) -> Result<()> {
 /// Changes the speed of all links of a lab that is up, whatever runs in it; `None`: as fast as they go.
 pub fn set_rate(name: &str, rate: Option<Rate>) -> Result<()> {
     let mut lab = registry::open(name)?;
-    shape(&lab, rate.as_ref())?;
     lab.settings.rate = rate;
+    shape(&lab)?;
+    lab.save()
+}
+
+/// Changes the time that frames take between hosts of a lab that is up, whatever runs in it; `None`: no more than they
+/// need.
+pub fn set_delay(name: &str, delay: Option<Delay>) -> Result<()> {
+    let mut lab = registry::open(name)?;
+    lab.settings.delay = delay;
+    shape(&lab)?;
     lab.save()
 }
 
@@ -111,17 +120,32 @@ fn send_as_on_a_wire() -> Result<()> {
     tool::run("ethtool", &args, "")
 }
 
-/// Sets the speed of all links, whatever it was.
-fn shape(lab: &Lab, rate: Option<&Rate>) -> Result<()> {
+/// Sets the speed and the delay of all links, whatever they were.
+fn shape(lab: &Lab) -> Result<()> {
+    let Settings { rate, delay, .. } = &lab.settings;
+    let (rate, delay) = (rate.as_ref(), delay.as_ref());
     let batch: String =
-        (0..lab.hosts).map(|index| shaper(&format!("p{index}"), rate, PORT_QUEUE)).collect();
-    netns::inside(&lab.fabric_pin(), || tool::run("tc", &["-batch", "-"], &batch))?;
+        (0..lab.hosts).map(|index| shaper(&format!("p{index}"), rate, delay, PORT_QUEUE)).collect();
+    netns::inside(&lab.fabric_pin(), || {
+        ensure!(
+            delay.is_none() || has_netem(),
+            "the kernel cannot delay frames: it has no netem; load the module sch_netem, or take a kernel with \
+             CONFIG_NET_SCH_NETEM"
+        );
+        tool::run("tc", &["-batch", "-"], &batch)
+    })?;
     for host in lab.host_names() {
-        let batch = shaper("eth0", rate, HOST_QUEUE);
+        let batch = shaper("eth0", rate, None, HOST_QUEUE);
         netns::inside(&lab.host_pin(&host), || tool::run("tc", &["-batch", "-"], &batch))
             .with_context(|| format!("host {host}"))?;
     }
     Ok(())
+}
+
+/// Whether the kernel knows netem. Asked on the loopback interface of the calling thread's namespace, which carries
+/// nothing.
+fn has_netem() -> bool {
+    tool::run("tc", &["qdisc", "replace", "dev", "lo", "root", "netem"], "").is_ok()
 }
 
 /// Makes the host's directory and network namespace, its own BPF file system and its own /dev/shm.
@@ -221,18 +245,33 @@ const HOST_QUEUE: u64 = 16 << 20;
 /// Bytes that wait in the fabric before a link, as in a switch with ample buffers.
 const PORT_QUEUE: u64 = 4 << 20;
 
-/// The commands for `tc -batch` that limit a link's speed, or take the limit away.
-fn shaper(device: &str, rate: Option<&Rate>, queue: u64) -> String {
-    let Some(rate) = rate else {
-        // There may be none to delete.
-        return format!("qdisc replace dev {device} root pfifo\nqdisc del dev {device} root\n");
+/// Frames that may be under way on a delayed link. Far more than the queues before it let through in a second.
+const DELAYED: u32 = 1_000_000;
+
+/// The commands for `tc -batch` that set a link's speed and delay, or take them away.
+fn shaper(device: &str, rate: Option<&Rate>, delay: Option<&Delay>, queue: u64) -> String {
+    // There may be none to delete.
+    let none = format!("qdisc replace dev {device} root pfifo\nqdisc del dev {device} root\n");
+    let tbf = |rate: &Rate| {
+        // 1 ms at full speed, but at least one unsegmented 64 KiB packet.
+        let burst = (rate.bits / 8 / 1000).max(70_000);
+        format!("tbf rate {}bit burst {burst} limit {queue}", rate.bits)
     };
-    // 1 ms at full speed, but at least one unsegmented 64 KiB packet.
-    let burst = (rate.bits / 8 / 1000).max(70_000);
-    format!(
-        "qdisc replace dev {device} root tbf rate {}bit burst {burst} limit {queue}\n",
-        rate.bits
-    )
+    match (rate, delay) {
+        (None, None) => none,
+        (Some(rate), None) => format!("qdisc replace dev {device} root {}\n", tbf(rate)),
+        (rate, Some(delay)) => {
+            let mut commands = format!(
+                "{none}qdisc add dev {device} root handle 1: netem delay {}us limit {DELAYED}\n",
+                delay.nanoseconds as f64 / 1e3
+            );
+            // Not the rate of netem, which knows no burst: a link has the same speed with a delay and without.
+            if let Some(rate) = rate {
+                let _ = writeln!(commands, "qdisc add dev {device} parent 1: {}", tbf(rate));
+            }
+            commands
+        }
+    }
 }
 
 /// Addresses that say where they belong, the same in every lab.

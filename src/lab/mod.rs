@@ -5,7 +5,7 @@
 //!   10.77.0.1        10.77.0.2        10.77.0.3      host name, /sys, /sys/fs/bpf and /dev/shm
 //!     eth0             eth0             eth0  ◀─ tbf: --rate
 //!      │                │                │
-//!     p0               p1               p2    ◀─ tbf: --rate; faults: lab_faults.bpf.c
+//!     p0               p1               p2    ◀─ netem: --delay; tbf: --rate; faults: lab_faults.bpf.c
 //!      └────────────── br0 ──────────────┘           the fabric, one more namespace
 //! ```
 //!

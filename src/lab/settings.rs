@@ -28,6 +28,12 @@ pub struct Settings {
     #[arg(long)]
     pub rate: Option<Rate>,
 
+    /// Time of a frame on eth0 from one host to another, one way, such as 25us: it waits before the link to the host
+    /// that it goes to; needs the kernel's netem [default: none]
+    #[arg(long, value_name = "TIME")]
+    #[serde(default)]
+    pub delay: Option<Delay>,
+
     /// Of frames on the first network.
     #[command(flatten)]
     #[serde(flatten)]
@@ -74,7 +80,7 @@ pub struct Faults {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { mtu: 1500, networks: 1, rate: None, faults: Faults::default(), seed: 1 }
+        Self { mtu: 1500, networks: 1, rate: None, delay: None, faults: Faults::default(), seed: 1 }
     }
 }
 
@@ -120,6 +126,9 @@ impl fmt::Display for Settings {
         }
         if let Some(rate) = &self.rate {
             write!(f, ", rate {}", rate.text)?;
+        }
+        if let Some(delay) = &self.delay {
+            write!(f, ", delay {}", delay.text)?;
         }
         if self.faults.any() {
             write!(f, ", {}, seed {}", self.faults, self.seed)?;
@@ -231,9 +240,39 @@ impl FromStr for Rate {
     }
 }
 
+/// The time of a frame from one host to another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Delay {
+    /// As the user wrote it.
+    pub text: String,
+    /// One way.
+    pub nanoseconds: u64,
+}
+
+impl FromStr for Delay {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let unit = match unit {
+            "us" => 1e3,
+            "ms" => 1e6,
+            "s" => 1e9,
+            _ => 0.0,
+        };
+        let nanoseconds = number.parse::<f64>().unwrap_or(0.0) * unit;
+        if (1e3..=1e9).contains(&nanoseconds) {
+            Ok(Self { text: text.to_owned(), nanoseconds: nanoseconds.round() as u64 })
+        } else {
+            Err("write a time from 1us to 1s, such as 25us".into())
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{FaultsOn, Rate, Settings, Share};
+    use super::{Delay, FaultsOn, Rate, Settings, Share};
 
     #[test]
     fn shares_are_percentages_and_nothing_else() {
@@ -266,6 +305,28 @@ mod tests {
     }
 
     #[test]
+    fn delays_need_a_unit_and_a_sensible_length() {
+        let nanoseconds = |text: &str| text.parse::<Delay>().unwrap().nanoseconds;
+        assert_eq!(
+            ["25us", "2.5us", "1ms", "1s"].map(nanoseconds),
+            [25_000, 2_500, 1_000_000, 1_000_000_000]
+        );
+        for wrong in
+            ["", "0", "25", "us", "0us", "999ns", "0.9us", "-1us", "2s", "1m", "25 us", "1.1.1us"]
+        {
+            assert!(wrong.parse::<Delay>().is_err(), "{wrong}");
+        }
+    }
+
+    /// As in the record of a lab that an earlier version has made.
+    #[test]
+    fn settings_without_a_delay_have_none() {
+        let mut record = serde_json::to_value(Settings::default()).unwrap();
+        record.as_object_mut().unwrap().remove("delay");
+        assert_eq!(serde_json::from_value::<Settings>(record).unwrap(), Settings::default());
+    }
+
+    #[test]
     fn settings_show_only_what_was_asked_for() {
         let mut settings = Settings::default();
         assert_eq!(settings.to_string(), "mtu 1500");
@@ -275,5 +336,8 @@ mod tests {
         assert!(settings.to_string().contains("faults on all above 1000 bytes"));
         settings.networks = 2;
         assert!(settings.to_string().starts_with("mtu 1500, 2 networks, loss"));
+        settings.rate = Some("1gbit".parse().unwrap());
+        settings.delay = Some("25us".parse().unwrap());
+        assert!(settings.to_string().contains("2 networks, rate 1gbit, delay 25us, loss"));
     }
 }
