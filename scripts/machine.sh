@@ -5,6 +5,11 @@
 #   check      jobs whose answers are known, by each hook
 #   measure    times of Allreduce and Bcast, by plain MPI and by each hook
 #
+# Or it runs in the only guest:
+#
+#   latency    times of Allreduce in a lab whose links have a delay, by plain MPI, each algorithm and
+#              the router
+#
 # Also, by other names: `there COMMAND` runs a command on m2, and `serve` is m2's end of that.
 set -u
 
@@ -167,7 +172,101 @@ measure() {
 	done
 }
 
+# ---- latency ----------------------------------------------------------------------------------
+
+# Seconds that all agents may take to load their programs.
+AGENT_SECONDS=240
+
+# A lab of so many hosts on this machine, with an agent on each.
+lab_with_agents() {
+	foldback lab up --hosts "$1" 2>/tmp/lab || {
+		cat /tmp/lab
+		return 1
+	}
+	for host in $(seq 0 $(($1 - 1))); do
+		foldback lab exec "h$host" foldback agent --linger 3600 </dev/null >>/tmp/agent 2>&1 &
+	done
+	for host in $(seq 0 $(($1 - 1))); do
+		until foldback lab exec "h$host" foldback status >/dev/null 2>&1; do
+			[ "$(cut -d . -f 1 /proc/uptime)" -lt "$AGENT_SECONDS" ] || return 1
+			sleep 0.2
+		done
+	done
+}
+
+# lab_figures LABEL HOSTS plain|star|direct|shards|auto ARG…: the times of a job in the lab, and for auto
+# the ways that the router had chosen at its end.
+lab_figures() {
+	label=$1,$2,$3 n=$2 way=$3
+	shift 3
+	set -- -- /tests/latency "$@"
+	case "$way" in
+	plain) set -- --off "$@" ;;
+	auto) set -- -x FOLDBACK_ROUTE=auto "$@" ;;
+	*) set -- -x FOLDBACK_ROUTE=fold -x "FOLDBACK_ALGORITHM=$way" "$@" ;;
+	esac
+	rm -f /tmp/stats
+	foldback lab run --name lab --hosts "$n" --timeout "$JOB_SECONDS" -x FOLDBACK_SETUP_CALLS=0 \
+		-x FOLDBACK_MAX_BYTES=4194304 -x FOLDBACK_TRANSPORT=programs -x FOLDBACK_STATS=/tmp/stats \
+		"$@" </dev/null >/tmp/output 2>&1 || {
+		cat /tmp/output
+		die "$label failed"
+	}
+	grep '^[a-z0-9_]*,' /tmp/output | grep -v median_us | sed "s/^/machines: figure,$label,/"
+	[ "$way" = auto ] || return 0
+	awk -v "label=$label" '
+		/"routes":/ { inside = 1 }
+		inside && /"collective":/ { ours = /"Allreduce"/ }
+		inside && /"up_to_bytes":/ { gsub(/[^0-9]/, ""); bytes = $0 }
+		inside && /"way":/ && ours { split($0, part, "\""); print "machines: route," label "," bytes "," part[4] }
+		inside && /^  \]/ { inside = 0 }' /tmp/stats
+}
+
+# How many times as long a small Allreduce takes here as on the machine outside, whose least times are the
+# parameter `native`: WAY:BYTES:MICROSECONDS,… The median.
+dilation() {
+	for way in plain star direct; do
+		lab_figures calibrate 2 "$way" --sizes 8,1024 --iterations 200 --warmup 60
+	done >/tmp/calibration
+	parameter native | tr , '\n' | while IFS=: read -r way bytes outside; do
+		sed -n "s/.*,$way,allreduce,$bytes,//p" /tmp/calibration | awk -F, -v "outside=$outside" '{ print $4 / outside }'
+	done | sort -n | awk '{ all[NR] = $1 } END { if (!NR) exit 1; printf "%.2f\n", all[int((NR + 1) / 2)] }'
+}
+
+latency() {
+	export PATH="/usr/bin:$PATH"
+	hosts=$(parameter hosts | tr , ' ')
+	most=$(parameter hosts | tr , '\n' | sort -n | tail -n 1)
+	lab_with_agents "$most" || die "no lab, or no agents"
+	dilated=$(parameter dilation)
+	[ -n "$dilated" ] || dilated=$(dilation) || die "the times of the machine outside are missing"
+	cat /tmp/calibration 2>/dev/null
+	say "times are $dilated times as long as outside, delays too"
+	ways="plain star direct shards auto"
+	for round in $(seq "$(parameter rounds)"); do
+		for delay in $(parameter delays | tr , ' '); do
+			[ "$delay" = 0 ] && length=off || length=$(echo "$delay $dilated" | awk '{ printf "%.1fus", $1 * $2 }')
+			foldback lab delay "$length" || die "no delay"
+			for n in $hosts; do
+				for way in $ways; do
+					# shellcheck disable=SC2046 # words
+					lab_figures "$round,$delay" "$n" "$way" --sizes "$(parameter sizes)" \
+						--iterations "$(parameter iterations)" --warmup "$(parameter warmup)" ||
+						return 1
+				done
+				say "round $round, $delay us, $n hosts: $(cut -d ' ' -f 1 /proc/uptime) s"
+			done
+		done
+		# The other way round.
+		ways=$(echo "$ways" | awk '{ for (i = NF; i; i--) printf "%s ", $i }')
+	done
+}
+
 main() {
+	[ "$(parameter work)" != latency ] || {
+		latency
+		return
+	}
 	ip addr add "10.77.0.$(hostname | tr -d m)/24" dev eth0
 	ip link set eth0 up
 	echo '10.77.0.1 m1
