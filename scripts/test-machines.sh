@@ -24,7 +24,7 @@ WARMUP=${WARMUP:-60}
 DILATION=${DILATION:-}
 # Seconds until hanging machines are ended.
 GUEST_SECONDS=1500
-LATENCY_SECONDS=${LATENCY_SECONDS:-1800}
+LATENCY_SECONDS=${LATENCY_SECONDS:-3600}
 
 me=test-machines
 work=target/machines
