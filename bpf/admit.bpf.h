@@ -42,17 +42,28 @@ static __always_inline struct fb_counters *fb_counters_of(__u32 slot)
 	return bpf_map_lookup_elem(&counters, &slot);
 }
 
-/* The time, in nanoseconds, if it is wanted. */
-static __always_inline __u64 fb_now(void)
+/* A program begins: keeps the time, if it is wanted, beside the stack, which has no room. */
+static __always_inline void fb_begin(void)
 {
-	return fb_times ? bpf_ktime_get_ns() : 0;
+	struct fb_scratch *here;
+
+	if (!fb_times)
+		return;
+	here = fb_scratch_here();
+	if (here)
+		here->began = bpf_ktime_get_ns();
 }
 
-/* Counts the time since the program began, if it is wanted. */
-static __always_inline void fb_count_time(struct fb_counters *counters, __u64 began)
+/* It ends, and its time counts for a group. */
+static __always_inline void fb_end(struct fb_counters *counters)
 {
-	if (fb_times)
-		counters->nanoseconds += bpf_ktime_get_ns() - began;
+	struct fb_scratch *here;
+
+	if (!fb_times)
+		return;
+	here = fb_scratch_here();
+	if (here)
+		counters->nanoseconds += bpf_ktime_get_ns() - here->began;
 }
 
 static __always_inline const struct fb_key *fb_key_of(__u32 slot)

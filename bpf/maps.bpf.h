@@ -87,11 +87,12 @@ struct {
 } counters SEC(".maps");
 
 /* The frame at hand, for which the programs' stack of 512 bytes has no room, and its payload, while
- * it is folded. The programs run with bottom halves off, so no other run of theirs comes in between
- * on the same CPU. */
+ * it is folded; the time. The programs run with bottom halves off, so no other run of theirs comes
+ * in between on the same CPU. */
 struct fb_scratch {
 	struct fb_frame frame;
 	struct fb_payload payload;
+	__u64 began; /* when the program did, if that is wanted */
 };
 
 struct {

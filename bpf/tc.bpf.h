@@ -399,20 +399,20 @@ static __always_inline int fb_tc(struct __sk_buff *skb, int egress)
 
 	struct fb_scratch *here = fb_scratch_here();
 	struct fb_passage p;
-	__u64 began = fb_now();
 	int why;
 
 	if (!here || !fb_tc_headers(skb, &p.headers))
 		return FB_TC_NEXT;
 	here->frame = p.headers.frame;
 	p.c = (struct fb_context){.frame = &here->frame};
+	fb_begin();
 	if (fb_find_group(&p.c, 0))
 		return FB_TC_NEXT;
 	p.verdict = FB_TC_TAKEN;
 	why = egress ? fb_let_out(skb, &p) : fb_take_in(skb, &p);
 	if (why)
 		fb_count(p.c.counters, why);
-	fb_count_time(p.c.counters, began);
+	fb_end(p.c.counters);
 	return p.verdict;
 }
 

@@ -26,6 +26,7 @@ static __always_inline int fb_xdp_take(struct xdp_md *xdp, struct fb_frame *fram
 	*frame = headers.frame;
 	if (frame->kind == FB_KIND_PULL || frame->kind == FB_KIND_HELLO || fb_is_tabled(frame))
 		return 0;
+	fb_begin();
 	if (fb_find_group(c, 1))
 		return 0;
 	*verdict = XDP_DROP;
@@ -58,13 +59,12 @@ static __always_inline int fb_xdp(struct xdp_md *xdp)
 	struct fb_frame frame;
 	struct fb_context c = {.frame = &frame};
 	int verdict = XDP_PASS;
-	__u64 began = fb_now();
 	int why = fb_xdp_take(xdp, &frame, &c, &verdict);
 
 	if (why)
 		fb_count(c.counters, why);
 	if (c.counters)
-		fb_count_time(c.counters, began);
+		fb_end(c.counters);
 	return verdict;
 }
 

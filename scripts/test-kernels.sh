@@ -11,11 +11,11 @@ cd "$(dirname "$0")/.."
 # Integration tests (tests/NAME.rs) that run there: they depend on the kernel.
 TESTS="bpf agent netns lab"
 
-# A file's tests to run; none: all. Of the agent's tests, the ones of attaching, of other programs and of
-# groups' ends: the rest is between processes. Of the lab's, the one that needs netem.
+# A file's tests to run; none: all. Of the agent's tests, the ones of attaching, of other programs, of
+# time and of groups' ends: the rest is between processes. Of the lab's, the one that needs netem.
 tests_of() {
 	case "$1" in
-	agent) echo "attaching:: beside:: a_killed_rank pile_up" ;;
+	agent) echo "attaching:: beside:: cpu_time a_killed_rank pile_up" ;;
 	lab) echo "frames_take_their_delay" ;;
 	esac
 }
