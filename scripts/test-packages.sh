@@ -100,7 +100,7 @@ for suite in bookworm trixie; do
 		die "no root of Debian $suite"
 	[ -z "$(remains "$here")" ] || die "there is foldback in Debian's own files"
 
-	cp "$work/$deb" "$work/$rpm" "$here/tmp/"
+	cp "$work/$deb" "$here/tmp/"
 	quietly in_root "$here" dpkg --install "/tmp/$deb"
 	try "$here" libfoldback.so
 	in_root "$here" systemctl --quiet enable foldback-agent
@@ -108,7 +108,10 @@ for suite in bookworm trixie; do
 	[ "$(in_root "$here" systemctl is-enabled foldback-agent 2>&1)" != enabled ] || die "removed, and still enabled"
 	quietly in_root "$here" dpkg --purge foldback
 	rm -f "$here/tmp/$deb"
+	remains=$(remains "$here")
+	[ -z "$remains" ] || die "left in Debian $suite by the .deb: $remains"
 
+	cp "$work/$rpm" "$here/tmp/"
 	# Its dependencies have other names here, and the linker does not look into lib64.
 	quietly in_root "$here" rpm --install --nodeps "/tmp/$rpm"
 	try "$here" /usr/lib64/libfoldback.so
@@ -117,7 +120,7 @@ for suite in bookworm trixie; do
 	[ "$(in_root "$here" systemctl is-enabled foldback-agent 2>&1)" != enabled ] || die "erased, and still enabled"
 	rm -f "$here/tmp/$rpm"
 	remains=$(remains "$here")
-	[ -z "$remains" ] || die "left in Debian $suite: $remains"
+	[ -z "$remains" ] || die "left in Debian $suite by the .rpm: $remains"
 	rm -rf "$here"
 done
 echo "packages: ok"
