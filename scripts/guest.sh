@@ -2,8 +2,8 @@
 # Sourced by the scripts that boot the kernel of Debian 12 (6.1) in qemu. Nothing but an initramfs is
 # needed: no disk, no network, no privilege. The kernel's package is unpacked under target/, not
 # installed. Before, set `me` to the script's name, `work` to its directory under target/, and
-# `guest_modules` to the modules that the guest loads.
-: "${me:?}" "${work:?}" "${guest_modules:?}"
+# `guest_modules` to the modules that the guest loads. `guest_kernel` is the kernel's flavour.
+: "${me:?}" "${work:?}" "${guest_modules:?}" "${guest_kernel:=cloud-amd64}"
 kernels=target/kernels
 root=$work/root
 
@@ -27,7 +27,7 @@ need_tools qemu-system-x86_64 busybox cpio depmod ip tc ldd
 
 # The newest that apt knows; the metapackage depends on it.
 find_package() {
-	apt-cache depends linux-image-cloud-amd64 2>/dev/null |
+	apt-cache depends "linux-image-$guest_kernel" 2>/dev/null |
 		sed -n 's/^ *Depends: *\(linux-image-6\.1\.[^ ]*\).*/\1/p' | head -n 1
 }
 
@@ -56,7 +56,7 @@ fetch_kernel() {
 		apt-get -q update >/dev/null || die "apt-get update failed"
 		package=$(find_package)
 	fi
-	[ -n "$package" ] || die "apt knows no linux-image-cloud-amd64 with a 6.1 kernel"
+	[ -n "$package" ] || die "apt knows no linux-image-$guest_kernel with a 6.1 kernel"
 	fetch "$package" "$package"
 	kernel=$kernels/$package
 	release=$(ls "$kernel/lib/modules")
@@ -89,18 +89,24 @@ add_modules() {
 	done
 }
 
-# A root with foldback, in which scripts/guest-init.sh runs the lines of /tests/list.
-begin_root() {
+# A root with busybox, and modules.
+begin_bare_root() {
 	rm -rf "$root"
-	mkdir -p "$root/bin" "$root/sbin" "$root/modules" "$root/tests" "$root/etc" "$root/root"
+	mkdir -p "$root/bin" "$root/sbin" "$root/modules"
 	for directory in proc sys dev run tmp; do
 		mkdir "$root/$directory"
 	done
 	install -m 755 "$(command -v busybox)" "$root/bin/busybox"
+	add_modules
+}
+
+# A root with foldback, in which scripts/guest-init.sh runs the lines of /tests/list.
+begin_root() {
+	begin_bare_root
+	mkdir "$root/tests" "$root/etc" "$root/root"
 	echo 'root:x:0:0::/root:/bin/sh
 nobody:x:65534:65534::/:/bin/false' >"$root/etc/passwd"
 	echo '127.0.0.1 localhost' >"$root/etc/hosts"
-	add_modules
 	add_program "$(command -v ip)" /sbin/ip
 	add_program "$(command -v tc)" /sbin/tc
 	add_program target/release/foldback /bin/foldback
