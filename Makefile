@@ -71,9 +71,10 @@ test-kernels: build ## boot Debian 12's kernel and run the packet fixtures there
 	@scripts/setup.sh kernels
 	@scripts/test-kernels.sh
 
-test-machines: build ## a job between two virtual machines, over TC and over native XDP, and its times (6 minutes)
-	@scripts/setup.sh kernels
+test-machines: build ## jobs and their times between two virtual machines; the package on three of Debian 12, and faults (as root; 40 minutes)
+	@scripts/setup.sh kernels packages
 	@scripts/test-machines.sh
+	@scripts/test-cluster.sh
 
 bench: build ## compare with the real MPI; tables and charts in target/bench (as root)
 	$(FOLDBACK) bench --out target/bench $(BENCH)

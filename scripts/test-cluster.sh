@@ -33,7 +33,8 @@ module_directories="arch crypto fs lib net drivers/block drivers/net drivers/vir
 
 # Debian's, without foldback. All machines have it, and none changes it.
 make_debian() {
-	made_of=$(echo "$package $packages $module_directories" | cat - scripts/test-cluster.sh | sha256sum)
+	# With the functions below, up to make_disk.
+	made_of=$({ echo "$package $packages $module_directories"; sed -n '/^make_debian/,/^make_disk/p' "scripts/$me.sh"; } | sha256sum)
 	[ ! -e "$work/debian.ext4" ] || [ "$(cat "$work/debian.of" 2>/dev/null)" != "$made_of" ] || return 0
 	say "making a root of Debian 12"
 	rm -rf "$work/debian"*
@@ -97,7 +98,7 @@ make_disk() {
 	mkdir "$work/disk"
 	scripts/packages.sh deb >/dev/null
 	cp target/packages/*.deb "$work/disk/foldback.deb"
-	for name in cluster.sh look; do
+	for name in cluster.sh look begin mended; do
 		install -m 755 scripts/cluster.sh "$work/disk/$name"
 	done
 	for mpi in openmpi4 mpich4; do
@@ -172,7 +173,7 @@ start() {
 
 # Does what m1 asks for, "MACHINE COMMAND…" for that machine's monitor, and shows the rest.
 follow() {
-	tail -n +1 -s 0.2 -f --pid "$1" "$work/m1.log" | tr -d '\r' | sed -un 's/^cluster: //p' |
+	tail -n +1 -s 0.2 -f --pid "$1" "$work/m1.log" | sed -un 's/\r$//; s/^cluster: //p' |
 		while read -r word line; do
 			if [ "$word" = ask: ]; then
 				echo "${line#* }" >"$cables/${line%% *}.in"
