@@ -2,8 +2,9 @@
 # Sourced by the scripts that boot the kernel of Debian 12 (6.1) in qemu. Nothing but an initramfs is
 # needed: no disk, no network, no privilege. The kernel's package is unpacked under target/, not
 # installed. Before, set `me` to the script's name, `work` to its directory under target/, and
-# `guest_modules` to the modules that the guest loads. `guest_kernel` is the kernel's flavour.
-: "${me:?}" "${work:?}" "${guest_modules:?}" "${guest_kernel:=cloud-amd64}"
+# `guest_modules` to the modules that the guest loads. `guest_kernel` is the kernel's flavour,
+# and `guest_setup` the group of scripts/setup.sh that installs what is needed.
+: "${me:?}" "${work:?}" "${guest_modules:?}" "${guest_kernel:=cloud-amd64}" "${guest_setup:=kernels}"
 kernels=target/kernels
 root=$work/root
 
@@ -18,7 +19,7 @@ say() {
 need_tools() {
 	for tool in "$@"; do
 		command -v "$tool" >/dev/null || PATH=$PATH:/usr/sbin:/sbin
-		command -v "$tool" >/dev/null || die "no $tool: run scripts/setup.sh kernels"
+		command -v "$tool" >/dev/null || die "no $tool: run scripts/setup.sh $guest_setup"
 	done
 }
 need_tools qemu-system-x86_64 busybox cpio depmod ip tc ldd

@@ -4,13 +4,14 @@
 #
 #   scripts/setup.sh            build, tests, benchmarks, demo
 #   scripts/setup.sh WHAT…      that, and what these need:
-#       kernels                 scripts/test-kernels.sh, test-machines.sh and test-cluster.sh
+#       kernels                 scripts/test-kernels.sh and test-machines.sh
+#       machines                the same, and test-cluster.sh: also cargo-deb, which is built
 #       mpis                    scripts/setup-mpis.sh
 #       apps                    the programs of make test-apps, but for
 #       science                 its programs of science, and make bench-apps': 110 packages, of 150 MB
 #       slurm                   Slurm and munge, for their tests, which start daemons of their own
 #       python                  extensions of Python, to be built
-#       packages                make packages and test-packages, test-cluster.sh: also cargo-deb, which is built
+#       packages                make packages and test-packages: also cargo-deb, which is built
 #       metrics                 Prometheus, for a test of the agent's metrics
 #       xdp                     xdp-tools, for tests of the agent beside them
 #       containers              runc, for ranks in containers
@@ -46,6 +47,10 @@ die() {
 for what in "$@"; do
 	case "$what" in
 	kernels) packages="$packages $kernel_packages" ;;
+	machines)
+		packages="$packages $kernel_packages mmdebstrap e2fsprogs openssh-client"
+		cargo_packages="$cargo_packages cargo-deb"
+		;;
 	mpis) packages="$packages python3-venv" ;;
 	apps) packages="$packages hpcc netpipe-openmpi netpipe-mpich2" ;;
 	science)

@@ -18,9 +18,10 @@ me=test-cluster
 work=target/machines/cluster
 guest_modules="virtio_pci virtio_blk ext4"
 guest_kernel=amd64
+guest_setup=machines
 # shellcheck source=scripts/guest.sh
 . scripts/guest.sh
-need_tools mmdebstrap mkfs.ext4 cargo-deb
+need_tools mmdebstrap mkfs.ext4 ssh-keygen cargo-deb
 [ "$(id -u)" -eq 0 ] || die "needs root, to make a root file system"
 
 packages="systemd systemd-sysv udev openssh-server openssh-client iproute2 iputils-ping nftables ethtool kmod procps"
