@@ -135,7 +135,8 @@ fn heard<T>(
         log::error!(
             "some ranks did not answer within {} s. Is LD_PRELOAD exported to every host? \
              (mpirun -x LD_PRELOAD, mpiexec -genv, or `foldback run`) Or is FOLDBACK=off, FOLDBACK_SETUP_CALLS=0 or \
-             FOLDBACK_SUM=exact on some ranks only, by their environment or their hosts' {}?",
+             FOLDBACK_SUM=exact on some ranks only, by their environment or their hosts' {}? \
+             Or does a firewall stop the MPI's own messages?",
             patience.unwrap_or_default().as_secs(),
             site::DEFAULT_PATH
         );
