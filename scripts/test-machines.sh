@@ -92,18 +92,22 @@ figures_of() {
 	tr -d '\r' <"$1" | grep '^machines: figure,'
 }
 
+# For awk.
+median='
+function median(numbers, n,    i, j, x) {
+	for (i = 2; i <= n; i++) {
+		x = numbers[i]
+		for (j = i - 1; j && numbers[j] > x; j--)
+			numbers[j + 1] = numbers[j]
+		numbers[j + 1] = x
+	}
+	return n % 2 ? numbers[(n + 1) / 2] : (numbers[n / 2] + numbers[n / 2 + 1]) / 2
+}
+'
+
 # A table of the times of m1's log: medians over the rounds, and medians of ratios of one round.
 show_times() {
-	awk -F, '
-	function median(numbers, n,    i, j, x) {
-		for (i = 2; i <= n; i++) {
-			x = numbers[i]
-			for (j = i - 1; j && numbers[j] > x; j--)
-				numbers[j + 1] = numbers[j]
-			numbers[j + 1] = x
-		}
-		return n % 2 ? numbers[(n + 1) / 2] : (numbers[n / 2] + numbers[n / 2 + 1]) / 2
-	}
+	awk -F, "$median"'
 	# Of all rounds. `column` is the least or the median time of a job.
 	function time(which, column,    n, list) {
 		for (n = 0; n < rounds; n++)
@@ -194,16 +198,7 @@ iterations=$ITERATIONS warmup=$WARMUP dilation=$DILATION native=$native test_sec
 # brackets of the mean over calls and ranks with a barrier between. (Not of the slowest rank: one begins earlier by
 # the time of a frame.) The router is right if its calls take at most 1.15 of the time of the best way.
 show_ratios() {
-	awk -F, '
-	function median(numbers, n,    i, j, x) {
-		for (i = 2; i <= n; i++) {
-			x = numbers[i]
-			for (j = i - 1; j && numbers[j] > x; j--)
-				numbers[j + 1] = numbers[j]
-			numbers[j + 1] = x
-		}
-		return n % 2 ? numbers[(n + 1) / 2] : (numbers[n / 2] + numbers[n / 2 + 1]) / 2
-	}
+	awk -F, "$median"'
 	function ratio(a, b, column,    n, list) {
 		for (n = 1; n <= rounds; n++)
 			list[n] = times[a, row, n, column] / times[b, row, n, column]

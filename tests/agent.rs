@@ -47,7 +47,7 @@ use nix::sys::socket::{
 use random::Rng;
 use world::{
     Actor, Agent, Directory, HERE, PATIENCE, THERE, V0, agent_command, eventually, in_namespace,
-    own_run, run, say, spec,
+    own_run, run, say, spec, with_tcx,
 };
 
 /// Not a test: the parts of the tests' other processes.

@@ -6,10 +6,10 @@ mod common;
 
 use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::command;
+use common::{Killed, command};
 
 const FOLDBACK: &str = env!("CARGO_BIN_EXE_foldback");
 
@@ -343,8 +343,8 @@ fn a_long_frame_does_not_take_the_place_of_a_short_one() {
     assert_eq!([500, 10].map(reordered_by), [1, 2]);
 }
 
-/// Faults befall frames before they wait, and links have their speed as well. Where the kernel has no netem, one line
-/// says so, and no lab stays.
+/// Faults befall frames before they wait, and links have their speed as well. One line
+/// says so if the kernel has no netem, and no lab stays.
 #[test]
 fn frames_take_their_delay_between_hosts() {
     let name = format!("d{}", std::process::id());
@@ -432,7 +432,9 @@ fn faults_may_change() {
 }
 
 /// An agent in a host of a lab.
-struct Agent(Child);
+struct Agent {
+    _process: Killed,
+}
 
 impl Agent {
     /// Starts it, and waits until it serves.
@@ -440,20 +442,13 @@ impl Agent {
         let exec = ["lab", "exec", "--name", &lab.0, host, "--"];
         let mut agent = command(FOLDBACK);
         agent.args(exec).arg("env").args(settings).args([FOLDBACK, "agent"]).stdin(Stdio::null());
-        let agent = Self(agent.spawn().expect("the agent starts"));
+        let agent = Self { _process: Killed(agent.spawn().expect("the agent starts")) };
         let begin = Instant::now();
         while !foldback(&[&exec[..], &[FOLDBACK, "status"]].concat()).status.success() {
             let took = begin.elapsed();
             assert!(took < Duration::from_secs(120), "the agent of {host} does not answer");
         }
         agent
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -116,7 +116,7 @@ impl Host {
         self.groups.len()
     }
 
-    /// Where echoes come, while they may be looked at.
+    /// The socket that echoes come to, while they may be looked at.
     pub(crate) fn echoes(&self, now: Instant) -> Option<BorrowedFd<'_>> {
         self.port.as_ref().filter(|_| self.answers.may_work(now)).map(HeldPort::as_fd)
     }

@@ -39,7 +39,7 @@ use crate::bindings::{
 };
 use crate::wire::{Seal, cells};
 
-/// What the programs are told before they are loaded.
+/// Values that the programs get before they are loaded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Constants {
     /// UDP port of all frames.

@@ -28,8 +28,9 @@ pub struct Settings {
     #[arg(long)]
     pub rate: Option<Rate>,
 
-    /// Time of a frame on eth0 from one host to another, one way, such as 25us: it waits before the link to the host
-    /// that it goes to; needs the kernel's netem [default: none]
+    /// Time of a frame on eth0 from one host to another, one way, such as 25us; needs the kernel's netem [default: none]
+    ///
+    /// A frame waits before the link to the host that it goes to.
     #[arg(long, value_name = "TIME")]
     #[serde(default)]
     pub delay: Option<Delay>,
@@ -208,6 +209,14 @@ impl fmt::Display for Share {
     }
 }
 
+/// A number with one of these units behind it, such as 2.5gbit; 0 if it is none.
+fn in_units(text: &str, units: &[(&str, f64)]) -> f64 {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, name) = text.split_at(digits);
+    let unit = units.iter().find(|unit| unit.0 == name);
+    unit.map_or(0.0, |unit| number.parse::<f64>().unwrap_or(0.0) * unit.1)
+}
+
 /// The speed of a link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
@@ -221,16 +230,8 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits);
-        let unit = match unit.to_ascii_lowercase().as_str() {
-            "bit" => 1.0,
-            "kbit" => 1e3,
-            "mbit" => 1e6,
-            "gbit" => 1e9,
-            _ => 0.0,
-        };
-        let bits = number.parse::<f64>().unwrap_or(0.0) * unit;
+        let units = [("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)];
+        let bits = in_units(&text.to_ascii_lowercase(), &units);
         // Below 8 kbit a single large frame takes longer than TCP waits for it.
         if (8e3..=1e12).contains(&bits) {
             Ok(Self { text: text.to_owned(), bits: bits as u64 })
@@ -253,15 +254,7 @@ impl FromStr for Delay {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits);
-        let unit = match unit {
-            "us" => 1e3,
-            "ms" => 1e6,
-            "s" => 1e9,
-            _ => 0.0,
-        };
-        let nanoseconds = number.parse::<f64>().unwrap_or(0.0) * unit;
+        let nanoseconds = in_units(text, &[("us", 1e3), ("ms", 1e6), ("s", 1e9)]);
         if (1e3..=1e9).contains(&nanoseconds) {
             Ok(Self { text: text.to_owned(), nanoseconds: nanoseconds.round() as u64 })
         } else {

@@ -134,11 +134,7 @@ fn programs_that_somebody_detached_are_attached_anew() {
         send_hello(1);
         assert_eq!(client.counters(group.slot).unwrap().frames_out, 1, "older groups gain by it");
     });
-    in_namespace(|| {
-        if !has_tcx() {
-            println!("no tcx in this kernel, so nobody can detach a link");
-            return;
-        }
+    with_tcx(|| {
         let (_agent, client) = lingering(with_hook(HookChoice::Xdp), FOR_LONG);
         client.create_group(&spec(1)).unwrap();
         let (programs, xdp) = (programs_of_v0(), xdp_program().expect("XDP is on"));
@@ -238,11 +234,7 @@ fn the_last_of_two_agents_takes_the_qdisc_along() {
 
 #[test]
 fn other_peoples_tc_programs_stay_and_ours_comes_first() {
-    in_namespace(|| {
-        if !has_tcx() {
-            println!("no tcx in this kernel, so nobody has a program there");
-            return;
-        }
+    with_tcx(|| {
         let _foreign = foreign::tcx(V0, false, Place::Tail, Verdict::Next);
         let (agent, client) = embedded(Options::default());
         client.create_group(&spec(1)).unwrap();

@@ -35,11 +35,7 @@ fn sees(foreign: &Foreign, count: u64, send: impl FnOnce()) {
 
 #[test]
 fn a_tcx_program_behind_ours_has_all_packets_but_frames() {
-    in_namespace(|| {
-        if !has_tcx() {
-            println!("no tcx in this kernel");
-            return;
-        }
+    with_tcx(|| {
         let (peer, _counting) = (Peer::new(), foreign::count_runs());
         let (agent, client) = embedded(Options::default());
         let group = client.create_group(&spec(1)).unwrap();
@@ -66,11 +62,7 @@ fn a_tcx_program_behind_ours_has_all_packets_but_frames() {
 
 #[test]
 fn a_tcx_program_before_ours_decides_whether_frames_arrive() {
-    in_namespace(|| {
-        if !has_tcx() {
-            println!("no tcx in this kernel");
-            return;
-        }
+    with_tcx(|| {
         let (peer, _counting) = (Peer::new(), foreign::count_runs());
         let (agent, client) = embedded(Options::default());
         let group = client.create_group(&spec(1)).unwrap();
@@ -112,11 +104,7 @@ fn a_tcx_program_before_ours_decides_whether_frames_arrive() {
 
 #[test]
 fn tcx_programs_before_and_behind_ours_see_what_is_sent() {
-    in_namespace(|| {
-        if !has_tcx() {
-            println!("no tcx in this kernel");
-            return;
-        }
+    with_tcx(|| {
         let (peer, _counting) = (Peer::new(), foreign::count_runs());
         let (_agent, client) = embedded(Options::default());
         let group = client.create_group(&spec(1)).unwrap();
@@ -149,11 +137,7 @@ fn tcx_programs_before_and_behind_ours_see_what_is_sent() {
 /// A filter on clsact comes behind our links, whatever its priority.
 #[test]
 fn filters_come_behind_our_links() {
-    in_namespace(|| {
-        if !has_tcx() {
-            println!("no tcx in this kernel");
-            return;
-        }
+    with_tcx(|| {
         let (peer, directory) = (Peer::new(), Directory::new());
         run("tc qdisc add dev v0 clsact");
         filter(&directory, "add", "prio 1 protocol all", Verdict::Drop);

@@ -5,11 +5,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use foldback::agent::Client;
 
-use crate::common::command;
+use crate::common::{Killed, command};
 use crate::world::{Actor, Agent, Directory, PATIENCE, agent_command, eventually, in_namespace};
 use crate::{foreign, send_hello};
 
@@ -155,16 +155,6 @@ fn a_socket_of_metrics_is_roots_and_goes_with_the_agent() {
         agent.stop();
         assert!(!path.exists());
     });
-}
-
-/// A process that is killed when dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{command, install, remove, unique_path};
+use foldback::agent::probe::has_tcx;
 use foldback::agent::{Client, GroupSpec, SocketAddress};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
@@ -48,6 +49,15 @@ pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     if let Err(panic) = thread.join() {
         let panic: Box<dyn Any + Send> = panic;
         std::panic::resume_unwind(panic);
+    }
+}
+
+/// The same, if the kernel has tcx: only there can programs of others stand in order with ours, or links be detached.
+pub fn with_tcx(test: impl FnOnce() + Send + 'static) {
+    if has_tcx() {
+        in_namespace(test);
+    } else {
+        println!("no tcx in this kernel");
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -31,6 +31,17 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     // SAFETY: between fork and exec only prctl is called, which is a plain system call.
     unsafe { command.pre_exec(die_with_us) };
     command
+}
+
+/// A process that is killed when dropped.
+#[allow(dead_code, reason = "not every test has processes of its own")]
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// A path that no other test has.

@@ -25,7 +25,7 @@ const PATIENCE: [Duration; 4] = [
 const LATER: [Duration; 3] =
     [Duration::from_millis(250), Duration::from_millis(250), Duration::from_millis(500)];
 
-/// Echoes by which the round trip is measured, how long each is waited for, and how many may be lost before it ends.
+/// Echoes that measure the round trip, the wait for each, and the number that may be lost before it ends.
 const ROUND_TRIPS: usize = 20;
 const ONCE: [Duration; 1] = [Duration::from_secs(1)];
 const LOST: usize = 3;
