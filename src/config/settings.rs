@@ -155,15 +155,6 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "the library that `foldback run` and `foldback lab run` preload", parse: None },
 ];
 
-/// A value that belongs to another setting now. The old one works in release 0.2.0, with a warning.
-struct Moved {
-    old: (&'static str, &'static str),
-    new: (&'static str, &'static str),
-}
-
-const MOVED: [Moved; 1] =
-    [Moved { old: ("FOLDBACK_HOOK", "none"), new: ("FOLDBACK_TRANSPORT", "sockets") }];
-
 /// Names that are not for users: they belong to labs and tests.
 const INTERNAL: [&str; 3] = ["FOLDBACK_LAB_", "FOLDBACK_TEST_", "FOLDBACK_RENEW_"];
 
@@ -209,17 +200,9 @@ pub fn is_named(name: &str) -> bool {
 /// # Errors
 /// One line that names the setting and what it may be.
 pub(crate) fn read(value_of: impl Fn(&str) -> Option<Value>) -> Result<Config, String> {
-    let moved = |name: &str| {
-        let new = |moved: &Moved| {
-            let value = value_of(moved.old.0).filter(|value| value.text == moved.old.1)?;
-            (moved.new.0 == name).then(|| Value { text: moved.new.1.into(), ..value })
-        };
-        MOVED.iter().find_map(new)
-    };
     let mut config = Config::default();
     for setting in SETTINGS {
-        let value = || value_of(setting.name).or_else(|| moved(setting.name));
-        if let Some((parse, value)) = setting.parse.zip(value()) {
+        if let Some((parse, value)) = setting.parse.zip(value_of(setting.name)) {
             let before = config.shared.clone();
             parse(&mut config, &value.text).ok_or_else(|| wrong(setting.name, &value))?;
             if config.shared != before {
@@ -264,23 +247,21 @@ pub fn wrong(name: &str, Value { text, place }: &Value) -> String {
     format!("{place}{name}={text}: {form}")
 }
 
-/// Logs a warning of each name that looks like foldback's, and that nothing reads, and of each value that belongs to
-/// another setting now.
+/// Logs a warning of each name that looks like foldback's, and that nothing reads.
 pub fn warn() {
-    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
-    let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
-    let of_environment = variables
-        .filter(|(name, _)| name.starts_with("FOLDBACK") && !is_internal(name))
-        .filter_map(|(name, value)| warning(&name, &value));
+    let of_environment = std::env::vars_os()
+        .map(|(name, _)| name.to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("FOLDBACK") && !is_internal(name))
+        .filter_map(|name| warning(&name));
     let of_file = site().lines.iter().filter(|line| line.counts).filter_map(warning_of_line);
     of_environment.chain(of_file).for_each(|line| log::warn!("{line}"));
 }
 
-/// A warning of a line that sets nothing, or not for long.
+/// A warning of a line that sets nothing.
 pub fn warning_of_line(line: &Line) -> Option<String> {
     let warning = match line.name == CONF {
         true => Some(format!("{CONF} counts in the environment alone")),
-        false => warning(&line.name, &line.value.text),
+        false => warning(&line.name),
     };
     warning.map(|warning| format!("{}: {warning}", line.value.origin()))
 }
@@ -289,13 +270,7 @@ fn is_internal(name: &str) -> bool {
     INTERNAL.iter().any(|prefix| name.starts_with(prefix))
 }
 
-fn warning(name: &str, value: &str) -> Option<String> {
-    if let Some(Moved { new, .. }) = MOVED.iter().find(|moved| moved.old == (name, value)) {
-        let (name_now, now) = new;
-        return Some(format!(
-            "{name}={value} works in this release for the last time: say {name_now}={now}"
-        ));
-    }
+fn warning(name: &str) -> Option<String> {
     if SETTINGS.iter().any(|setting| setting.name == name) {
         return None;
     }
@@ -367,35 +342,12 @@ mod tests {
 
     #[test]
     fn what_looks_like_a_setting_and_is_none_is_told() {
-        let told = |name| warning(name, "7").unwrap_or_default();
+        let told = |name| warning(name).unwrap_or_default();
         let meant = "FOLDBACK_MAXBYTES is no setting of foldback: is FOLDBACK_MAX_BYTES meant?";
         assert_eq!(told("FOLDBACK_MAXBYTES"), meant);
         assert_eq!(told("FOLDBACK_X_Y_Z"), "FOLDBACK_X_Y_Z is no setting of foldback");
         assert_eq!(told("FOLDBACK_NET"), "");
         assert!(is_internal("FOLDBACK_LAB_RUN") && !is_internal("FOLDBACK_NET"));
-    }
-
-    #[test]
-    fn values_that_have_moved_work_and_are_told() {
-        for Moved { old, new } in MOVED {
-            let both = [old, new].map(|(name, value)| {
-                read(|asked| (asked == name).then(|| value.into())).expect("a value")
-            });
-            assert_eq!(both[0].shared, both[1].shared);
-            assert_ne!(both[0].shared, Config::default().shared);
-            assert_eq!(both[0].given, both[1].given, "ranks may have either");
-            let told = warning(old.0, old.1).unwrap_or_default();
-            assert!(told.contains(&format!("{}={}", new.0, new.1)), "{told}");
-            assert_eq!(warning(new.0, new.1), None);
-        }
-    }
-
-    #[test]
-    fn the_new_setting_counts_where_a_value_has_moved() {
-        let set = [("FOLDBACK_HOOK", "none"), ("FOLDBACK_TRANSPORT", "programs")];
-        let value = |asked: &str| set.iter().find(|(name, _)| *name == asked);
-        let config = read(|asked| value(asked).map(|(_, value)| (*value).into())).unwrap();
-        assert_eq!(config.shared.transport, TransportChoice::Programs);
     }
 
     #[test]
@@ -484,7 +436,6 @@ mod tests {
         let meant = "conf:3: FOLDBACK_NETS is no setting of foldback: is FOLDBACK_NET meant?";
         assert_eq!(told("FOLDBACK_NETS", "10.0.0.0/8"), meant);
         assert_eq!(told(CONF, "/conf"), "conf:3: FOLDBACK_CONF counts in the environment alone");
-        assert!(told("FOLDBACK_HOOK", "none").ends_with("say FOLDBACK_TRANSPORT=sockets"));
         assert!(told("FOLDBACK_TEST_TC", "clsact").starts_with("conf:3: FOLDBACK_TEST_TC is no "));
         assert_eq!(told("FOLDBACK_NET", "10.0.0.0/8"), "");
     }
