@@ -29,23 +29,42 @@ mkdir -p "$copy"
 git ls-files -z --cached --others --exclude-standard |
 	xargs -0 cp --parents --preserve=timestamps -t "$copy"
 
+# simulate SECONDS OPTION…
 simulate() {
-	# A rule that is missing may make a test wait for ever; its own bound is two minutes.
-	timeout --kill-after=5 600 cargo test --quiet --release --manifest-path "$copy/Cargo.toml" \
+	seconds=$1
+	shift
+	timeout --kill-after=5 "$seconds" cargo test --quiet --release --manifest-path "$copy/Cargo.toml" \
 		--test simulation "$@" >"$log" 2>&1
 }
 
-# Cargo builds by times, and this is a new one.
-restore() {
-	cp "$file" "$copy/$file"
-	touch "$copy/$file"
+# build NAME: of the sources, or of a rule.
+build() {
+	status=0
+	simulate 3600 --no-run || status=$?
+	[ $status -ne 124 ] || fail "$1 is not built after an hour"
+	[ $status -eq 0 ] || {
+		cat "$log" >&2
+		fail "$1 does not compile"
+	}
 }
+
+# Cargo builds by times, and this is a new one.
+file=
+restore() {
+	[ -z "$file" ] || cp "$file" "$copy/$file"
+	[ -z "$file" ] || touch "$copy/$file"
+	file=
+}
+trap restore EXIT
+trap 'exit 130' HUP INT TERM
 
 fail() {
 	echo "mutations: $*" >&2
 	exit 1
 }
 
+echo "mutations: building the sources" >&2
+build "the copy in $copy"
 number=0 survived=0
 for name in "$@"; do
 	number=$((number + 1))
@@ -57,13 +76,10 @@ for name in "$@"; do
 	git apply --unsafe-paths --directory="$copy" "$patch" 2>"$log" ||
 		fail "$name does not apply any more: $(head -1 "$log")"
 	touch "$copy/$file"
-	if ! simulate --no-run; then
-		restore
-		cat "$log" >&2
-		fail "$name does not compile"
-	fi
+	build "$name"
 	begin=$(date +%s)
-	if simulate -- --exact "$test"; then
+	# A rule that is missing may make a test wait for ever; its own bound is two minutes.
+	if simulate 600 -- --exact "$test"; then
 		survived=$((survived + 1))
 		verdict="SURVIVES $test"
 	else

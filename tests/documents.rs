@@ -236,3 +236,23 @@ fn every_rule_that_mutations_take_out_is_in_the_table() {
     }
     assert_none("rules that docs/running/reliability.md lacks", &wrong);
 }
+
+/// The module is built and installed without cargo, so its files have the version, too.
+#[test]
+fn the_module_is_of_the_version_of_the_library() {
+    let mut wrong = Vec::new();
+    let mut found = 0;
+    for path in files().into_iter().filter(|path| path.starts_with("kmod/")) {
+        let text = text(&path);
+        let numbers = text.split(|c: char| !c.is_ascii_digit() && c != '.');
+        let parts = |number: &&str| number.split('.').filter(|part| !part.is_empty()).count();
+        for version in numbers.filter(|number| parts(number) == 3) {
+            found += 1;
+            if version != env!("CARGO_PKG_VERSION") {
+                wrong.push(format!("{path}: {version}"));
+            }
+        }
+    }
+    assert_ne!(found, 0);
+    assert_none("other versions than in Cargo.toml", &wrong);
+}
