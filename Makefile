@@ -115,7 +115,7 @@ packages: build ## a .deb and an .rpm of what `make install` installs, in target
 	@scripts/setup.sh packages
 	@scripts/packages.sh
 
-test-packages: build ## make them twice, check them, install and remove them in Debian 12 and 13 (as root; 5 minutes)
+test-packages: build ## make them twice, check them, install and remove them in Debian and Ubuntu (as root; 10 minutes)
 	@scripts/setup.sh packages
 	@scripts/test-packages.sh
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes the packages twice, which must come out the same, checks them by lintian and rpmlint, and installs, runs and
-# removes them in roots of Debian 12 and 13. Needs root and the network; nothing of this machine is changed but
+# removes them in roots of Debian and of Ubuntu. Needs root and the network; nothing of this machine is changed but
 # target/packages. Ends with "packages: ok".
 set -eu
 cd "$(dirname "$0")/.."
@@ -93,12 +93,15 @@ remains() {
 
 deb=$(basename "$work"/*.deb)
 rpm=$(basename "$work"/*.rpm)
-for suite in bookworm trixie; do
-	step "Debian $suite"
+# in_release NAME SUITE OPTION… [MIRROR]: both packages come and go in a root of that release, by mmdebstrap.
+in_release() {
+	release=$1 suite=$2
+	shift 2
+	step "$release"
 	here=$root/$suite
-	mmdebstrap --quiet --variant=minbase --include=systemd,iproute2,libelf1,zlib1g,rpm "$suite" "$here" ||
-		die "no root of Debian $suite"
-	[ -z "$(remains "$here")" ] || die "there is foldback in Debian's own files"
+	mmdebstrap --quiet --variant=minbase --include=systemd,iproute2,libelf1,zlib1g,rpm "$suite" "$here" "$@" ||
+		die "no root of $release"
+	[ -z "$(remains "$here")" ] || die "there is foldback in the files of $release"
 
 	cp "$work/$deb" "$here/tmp/"
 	quietly in_root "$here" dpkg --install "/tmp/$deb"
@@ -109,7 +112,7 @@ for suite in bookworm trixie; do
 	quietly in_root "$here" dpkg --purge foldback
 	rm -f "$here/tmp/$deb"
 	remains=$(remains "$here")
-	[ -z "$remains" ] || die "left in Debian $suite by the .deb: $remains"
+	[ -z "$remains" ] || die "left in $release by the .deb: $remains"
 
 	cp "$work/$rpm" "$here/tmp/"
 	# Its dependencies have other names here, and the linker does not look into lib64.
@@ -120,7 +123,16 @@ for suite in bookworm trixie; do
 	[ "$(in_root "$here" systemctl is-enabled foldback-agent 2>&1)" != enabled ] || die "erased, and still enabled"
 	rm -f "$here/tmp/$rpm"
 	remains=$(remains "$here")
-	[ -z "$remains" ] || die "left in Debian $suite by the .rpm: $remains"
+	[ -z "$remains" ] || die "left in $release by the .rpm: $remains"
 	rm -rf "$here"
+}
+
+in_release "Debian 12" bookworm
+# Debian has the keys of Ubuntu.
+keys=usr/share/keyrings/ubuntu-archive-keyring.gpg
+in_release "Debian 13" trixie --include=ubuntu-keyring --customize-hook="copy-out /$keys $root"
+for ubuntu in 22.04,jammy 24.04,noble 26.04,resolute; do
+	in_release "Ubuntu ${ubuntu%,*}" "${ubuntu#*,}" --components=main,universe --keyring="$root/$(basename $keys)" \
+		http://archive.ubuntu.com/ubuntu
 done
 echo "packages: ok"
