@@ -3,8 +3,8 @@
 # needed: no disk, no network, no privilege. The kernel's package is unpacked under target/, not
 # installed. Before, set `me` to the script's name, `work` to its directory under target/, and
 # `guest_modules` to the modules that the guest loads. `guest_kernel` is the kernel's flavour,
-# and `guest_setup` the group of scripts/setup.sh that installs what is needed.
-: "${me:?}" "${work:?}" "${guest_modules:?}" "${guest_kernel:=cloud-amd64}" "${guest_setup:=kernels}"
+# `guest_version` how its version begins, and `guest_setup` the group of scripts/setup.sh that installs what is needed.
+: "${me:?}" "${work:?}" "${guest_modules:?}" "${guest_kernel:=cloud-amd64}" "${guest_version=6.1.}" "${guest_setup:=kernels}"
 kernels=target/kernels
 root=$work/root
 
@@ -29,7 +29,12 @@ need_tools qemu-system-x86_64 busybox cpio depmod ip tc ldd
 # The newest that apt knows; the metapackage depends on it.
 find_package() {
 	apt-cache depends "linux-image-$guest_kernel" 2>/dev/null |
-		sed -n 's/^ *Depends: *\(linux-image-6\.1\.[^ ]*\).*/\1/p' | head -n 1
+		sed -n 's/^ *Depends: *\(linux-image-[0-9][^ ]*\).*/\1/p' | grep -F "linux-image-$guest_version" | head -n 1
+}
+
+# From Linux 7 on Debian's linux-image is empty, and depends on these.
+parts_of_kernel() {
+	apt-cache depends "$1" | sed -n 's/^ *Depends: *\(linux-\(base\|binary\|modules\)-[0-9][^ ]*\).*/\1/p'
 }
 
 # Unpacks packages into $kernels/$1, once.
@@ -49,7 +54,7 @@ fetch() {
 	rm -r "$kernels/download"
 }
 
-# Sets `kernel`, the unpacked package, and `release`.
+# Sets `kernel`, the unpacked package, `release`, and `image`.
 fetch_kernel() {
 	package=$(find_package)
 	if [ -z "$package" ]; then
@@ -57,11 +62,16 @@ fetch_kernel() {
 		apt-get -q update >/dev/null || die "apt-get update failed"
 		package=$(find_package)
 	fi
-	[ -n "$package" ] || die "apt knows no linux-image-$guest_kernel with a 6.1 kernel"
-	fetch "$package" "$package"
+	[ -n "$package" ] || die "apt knows no linux-image-$guest_kernel $guest_version"
+	# shellcheck disable=SC2046 # words
+	fetch "$package" "$package" $(parts_of_kernel "$package")
 	kernel=$kernels/$package
+	# Debian 13's are in /usr/lib.
+	[ -e "$kernel/lib" ] || ln -s usr/lib "$kernel/lib"
 	release=$(ls "$kernel/lib/modules")
 	[ -e "$kernel/lib/modules/$release/modules.dep" ] || depmod -b "$kernel" "$release"
+	image=$kernel/boot/vmlinuz-$release
+	[ -e "$image" ] || image=$kernel/lib/modules/$release/vmlinuz
 }
 
 # ---- the initramfs ----------------------------------------------------------------------------
@@ -85,8 +95,12 @@ add_modules() {
 		modprobe -d "$kernel" -S "$release" --show-depends "$module" ||
 			die "the kernel has no module $module"
 	done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++' | while read -r file; do
-		install -D -m 644 "$file" "$root/modules/$(basename "$file")"
-		echo "/modules/$(basename "$file")" >>"$root/modules/order"
+		module=$root/modules/$(basename "$file" .xz)
+		case "$file" in
+		*.xz) xz -dc "$file" >"$module" ;;
+		*) install -m 644 "$file" "$module" ;;
+		esac
+		echo "/modules/${module##*/}" >>"$root/modules/order"
 	done
 }
 
@@ -130,7 +144,7 @@ run_guest() {
 	# may find that a timer does not tick, and panic: it is not to check.
 	exec setpriv --pdeathsig TERM timeout --foreground "$seconds" qemu-system-x86_64 -accel tcg \
 		-cpu max -m 1G -nodefaults -no-user-config -display none -no-reboot -serial stdio \
-		-kernel "$kernel/boot/vmlinuz-$release" -initrd "$work/initramfs.gz" \
+		-kernel "$image" -initrd "$work/initramfs.gz" \
 		-append "console=ttyS0 quiet panic=-1 no_timer_check $parameters" "$@" </dev/null
 }
 

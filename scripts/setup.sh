@@ -48,7 +48,7 @@ for what in "$@"; do
 	case "$what" in
 	kernels) packages="$packages $kernel_packages" ;;
 	machines)
-		packages="$packages $kernel_packages mmdebstrap e2fsprogs openssh-client"
+		packages="$packages $kernel_packages mmdebstrap e2fsprogs openssh-client xz-utils"
 		cargo_packages="$cargo_packages cargo-deb"
 		;;
 	mpis) packages="$packages python3-venv" ;;

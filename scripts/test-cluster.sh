@@ -1,47 +1,100 @@
 #!/bin/sh
-# foldback on machines of Debian 12, as an administrator installs it: the package, systemd, an ordinary user's jobs by
-# ssh, several NICs, and what happens to hosts and links in mid-run. Each machine is a qemu, with Debian's generic
-# kernel (6.1) and one CPU. A hub of qemu's joins their NICs, so nothing reaches another network. Needs root and, the
+# foldback on machines of Debian, as an administrator installs it: the package, systemd, an ordinary user's jobs by
+# ssh, several NICs, containers, and what happens to hosts and links in mid-run. Each machine is a qemu, with Debian's
+# generic kernel and one CPU. A hub of qemu's joins their NICs, so nothing reaches another network. Needs root and, the
 # first time, the network, to make a root file system.
 #
 #   scripts/test-cluster.sh [PART…]    all, if not said; scripts/cluster.sh says what these are, and does them
 #
-# MACHINES=N runs two or more of them, three if not said. The logs are in target/machines/cluster.
+# DEBIAN=12|13 is the release, and KERNEL=stock|backports its kernel; 12 and stock, if not said.
+# MACHINES=N runs two or more of them, three if not said. The logs are in target/machines/cluster/DEBIAN-KERNEL.
 set -eu
 cd "$(dirname "$0")/.."
 
+DEBIAN=${DEBIAN:-12}
+KERNEL=${KERNEL:-stock}
 MACHINES=${MACHINES:-3}
 # Seconds until hanging machines are ended.
 CLUSTER_SECONDS=3600
 
 me=test-cluster
-work=target/machines/cluster
+work=target/machines/cluster/$DEBIAN-$KERNEL
 guest_modules="virtio_pci virtio_blk ext4"
 guest_kernel=amd64
+guest_version=
 guest_setup=machines
 # shellcheck source=scripts/guest.sh
 . scripts/guest.sh
-need_tools mmdebstrap mkfs.ext4 ssh-keygen cargo-deb
+need_tools mmdebstrap mkfs.ext4 ssh-keygen cargo-deb xz
 [ "$(id -u)" -eq 0 ] || die "needs root, to make a root file system"
 
+case "$DEBIAN" in
+12) suite=bookworm ;;
+13) suite=trixie ;;
+*) die "no release $DEBIAN" ;;
+esac
 packages="systemd systemd-sysv udev openssh-server openssh-client iproute2 iputils-ping nftables ethtool kmod procps"
 packages="$packages openmpi-bin mpich libelf1 zlib1g"
 programs="conformance exchange order orphan stream"
 # What the kernel has no use for here is most of it.
 module_directories="arch crypto fs lib net drivers/block drivers/net drivers/virtio"
 
+# Of containers.
+packages="$packages podman crun uidmap libpam-systemd dbus-user-session netavark iptables slirp4netns"
+
+# ---- packages ---------------------------------------------------------------------------------
+
+# For apt and mmdebstrap. apt has lists of its own here, so this machine may be of another release.
+describe_suites() {
+	mkdir -p "$work/apt/lists/partial" "$work/apt/archives/partial"
+	mirror=http://deb.debian.org
+	cat >"$work/apt/sources.list" <<-END
+		deb $mirror/debian $suite main
+		deb $mirror/debian $suite-updates main
+		deb $mirror/debian-security $suite-security main
+	END
+	: >"$work/apt/preferences"
+	# Only sid has Apptainer, which does not run on Debian 12. A mirror's list of sid may be some weeks old.
+	if [ "$DEBIAN" != 12 ]; then
+		echo "deb [check-valid-until=no] $mirror/debian sid main" >>"$work/apt/sources.list"
+		prefer "*" sid 100
+		packages="$packages apptainer"
+	fi
+	case "$KERNEL" in
+	stock) ;;
+	backports)
+		echo "deb $mirror/debian $suite-backports main" >>"$work/apt/sources.list"
+		prefer linux-image-amd64 "$suite-backports" 900
+		;;
+	*) die "no kernel $KERNEL" ;;
+	esac
+	cat >"$work/apt/apt.conf" <<-END
+		Dir::State "$PWD/$work/apt";
+		Dir::State::status "/dev/null";
+		Dir::Cache "$PWD/$work/apt";
+		Dir::Etc::SourceList "$PWD/$work/apt/sources.list";
+		Dir::Etc::SourceParts "/dev/null";
+		Dir::Etc::Preferences "$PWD/$work/apt/preferences";
+		Dir::Etc::PreferencesParts "/dev/null";
+	END
+}
+
+prefer() {
+	printf 'Package: %s\nPin: release n=%s\nPin-Priority: %s\n\n' "$@" >>"$work/apt/preferences"
+}
+
 # ---- the disks --------------------------------------------------------------------------------
 
 # Debian's, without foldback. All machines have it, and none changes it.
 make_debian() {
 	# With the functions below, up to make_disk.
-	made_of=$({ echo "$package $packages $module_directories"; sed -n '/^make_debian/,/^make_disk/p' "scripts/$me.sh"; } | sha256sum)
+	made_of=$({ echo "$package $packages $module_directories"; cat "$work/apt/sources.list"; sed -n '/^make_debian/,/^make_disk/p' "scripts/$me.sh"; } | sha256sum)
 	[ ! -e "$work/debian.ext4" ] || [ "$(cat "$work/debian.of" 2>/dev/null)" != "$made_of" ] || return 0
-	say "making a root of Debian 12"
+	say "making a root of Debian $DEBIAN"
 	rm -rf "$work/debian"*
 	# shellcheck disable=SC2086 # words
-	mmdebstrap --quiet --variant=minbase --include="$(echo $packages | tr ' ' ,)" bookworm "$work/debian" ||
-		die "no root of Debian 12"
+	mmdebstrap --quiet --variant=minbase --aptopt="Dir::Etc::Preferences \"$PWD/$work/apt/preferences\"" \
+		--include="$(echo $packages | tr ' ' ,)" "$suite" "$work/debian" "$work/apt/sources.list" || die "no root of Debian $DEBIAN"
 	debian=$work/debian
 	for directory in $module_directories; do
 		mkdir -p "$debian/lib/modules/$release/kernel/$directory"
@@ -59,10 +112,11 @@ make_debian() {
 # What an administrator has done before foldback comes: names, users, keys.
 configure_debian() {
 	cat >"$1/etc/fstab" <<-END
-		LABEL=debian / ext4 defaults 0 1
+		/dev/vda / ext4 defaults 0 1
 		LABEL=cluster /cluster ext4 ro 0 0
+		/dev/vdc /image ext4 ro 0 0
 	END
-	mkdir "$1/cluster"
+	mkdir "$1/cluster" "$1/image"
 	{
 		echo "127.0.0.1 localhost"
 		for number in $(seq 9); do
@@ -166,6 +220,7 @@ start() {
 		-M q35 -smp 1 \
 		-drive "file=$work/debian.ext4,format=raw,if=virtio,snapshot=on" \
 		-drive "file=$work/cluster.ext4,format=raw,if=virtio,snapshot=on" \
+		-drive "file=$work/debian.ext4,format=raw,if=virtio,snapshot=on" \
 		-chardev "pipe,id=monitor,path=$cables/m$number" -mon monitor "$@" >"$work/m$number.log" 2>&1 &
 	machines="$machines $!"
 }
@@ -195,8 +250,10 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 1' HUP INT TERM
 
+describe_suites
+export APT_CONFIG="$PWD/$work/apt/apt.conf"
 fetch_kernel
-mkdir -p "$work"
+unset APT_CONFIG
 make_debian
 make_initramfs
 make_disk
