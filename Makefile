@@ -71,7 +71,7 @@ test-kernels: build ## boot Debian 12's kernel and run the packet fixtures there
 	@scripts/setup.sh kernels
 	@scripts/test-kernels.sh
 
-test-machines: build ## jobs and their times between two virtual machines; the package on three of Debian 12, and faults (as root; 30 minutes)
+test-machines: build ## jobs and their times between two virtual machines; the package on three of Debian 12, and faults (as root; 35 minutes)
 	@scripts/setup.sh machines
 	@scripts/test-machines.sh
 	@scripts/test-cluster.sh

@@ -13,13 +13,15 @@
 #   bond       a bond that loses its active NIC in mid-run
 #   vlan       a VLAN of a NIC
 #   networks   a second network, chosen in /etc/foldback.conf, which goes down in mid-run
+#   podman     ranks in containers of Podman, by root and by an ordinary user, and with networks of their own
+#   apptainer  ranks in containers of Apptainer, by an ordinary user; not on Debian 12, which has no package of it
 #
 # Each part ends with a line "cluster: NAME: ok". By `on MACHINE COMMAND` m1 runs commands on others, through a network
 # that no part touches.
 #
 # By other names it is what a job runs: see "called by jobs" below.
 # shellcheck disable=SC2317 # main calls the parts by their names
-PARTS="jobs nics mtu offloads flap pause kills firewall bond vlan networks"
+PARTS="jobs nics mtu offloads flap pause kills firewall bond vlan networks podman"
 set -u
 export LC_ALL=C.UTF-8
 
@@ -118,22 +120,34 @@ nic() {
 
 # ---- jobs -------------------------------------------------------------------------------------
 
-# job openmpi4|mpich4 SETTINGS PROGRAM ARG…: of alice, one rank on each machine. Settings are words NAME=VALUE.
+# Of the next jobs: their user, machines, ranks on each, and the command that starts a container for a rank, if any.
+user=alice
+hosts_of_job=
+ranks=1
+container=
+
+# job openmpi4|mpich4 SETTINGS PROGRAM ARG…: settings are words NAME=VALUE.
 job() {
 	mpi=$1 settings=$2 program=$3
 	shift 3
 	rm -f "$here/stats" "$here/output"
-	hosts=$(echo "$machines" | tr ' ' ,)
+	hosts=
+	size=0
+	for host in ${hosts_of_job:-$machines}; do
+		hosts=$hosts,$host:$ranks size=$((size + ranks))
+	done
+	hosts=${hosts#,}
 	case "$mpi" in
 	openmpi4)
-		launcher="mpirun.openmpi --host $hosts -np $count --bind-to none --mca mpi_yield_when_idle 1
+		launcher="mpirun.openmpi --host $hosts -np $size --allow-run-as-root --bind-to none --mca mpi_yield_when_idle 1
 			--mca btl_tcp_if_include $mpi_network --mca oob_tcp_if_include $mpi_network --mca pml ob1 --mca btl self,vader,tcp"
 		;;
-	mpich4) launcher="mpiexec.hydra -hosts $hosts -n $count -bind-to none -genv UCX_NET_DEVICES $(nic 1)" ;;
+	# A container hands on no descriptor, by which ranks speak to their launcher otherwise.
+	mpich4) launcher="mpiexec.hydra ${container:+-pmi-port} -hosts $hosts -n $size -bind-to none -genv UCX_NET_DEVICES $(nic 1)" ;;
 	esac
 	# shellcheck disable=SC2116,SC2086 # one line
-	timeout "$JOB_SECONDS" runuser -l alice -c "$(echo env FOLDBACK_STATS=$here/stats FOLDBACK_REPORT=line $settings \
-		foldback run -- $launcher "/cluster/$mpi/$program") $*" </dev/null >"$here/output" 2>&1
+	timeout "$JOB_SECONDS" runuser -l $user -c "$(echo env FOLDBACK_STATS=$here/stats FOLDBACK_REPORT=line $settings \
+		foldback run -- $launcher $container "/cluster/$mpi/$program") $*" </dev/null >"$here/output" 2>&1
 }
 
 # For jobs that are to fold from the first call on.
@@ -510,6 +524,58 @@ networks() {
 	each "rm /etc/foldback.conf; systemctl restart foldback-agent" || die "no agents"
 }
 
+library=/usr/lib/x86_64-linux-gnu/libfoldback.so
+
+# contained_job openmpi4|mpich4: all calls. MPICH may wait for ever in MPI_Finalize (src/lab/launch/hydra.rs says why),
+# when answers and statistics are there. In user namespaces of their own two ranks of a host have no part in each
+# other's descriptors, by which UCX shares memory otherwise.
+contained_job() {
+	timeout_before=$JOB_SECONDS JOB_SECONDS=100
+	job "$1" "$FOLD UCX_POSIX_USE_PROC_LINK=n" conformance --calls 100 --seed 14 --many-clocks ||
+		{ [ "$1" = mpich4 ] && grep '^conformance: .* ok' "$here/output"; } || die "$1, by $user"
+	JOB_SECONDS=$timeout_before
+	each "pkill conformance; :"
+}
+
+# By the agents of the hosts.
+contained_jobs() {
+	for mpi in openmpi4 mpich4; do
+		contained_job $mpi
+		folded tc-ingress 200 "$(nic 1)"
+		say "$part: $mpi, by $user, $ranks on each machine: the programs took $done contributions"
+	done
+}
+
+# The image is the root of Debian, to be read only. foldback is not in it, so the library is the host's.
+podman() {
+	options="--rm --ipc=host --pid=host --env-host -v /tmp:/tmp -v /cluster:/cluster -v $here:$here
+		-v /run/foldback:/run/foldback -v $library:/run/libfoldback.so:ro --env LD_PRELOAD=/run/libfoldback.so
+		--read-only --tmpfs /run:mode=755 --rootfs /image"
+	user=root container="podman run --network=host $options"
+	contained_jobs
+
+	# Networks of their own, on one machine, are hosts that its agent does not serve.
+	hosts_of_job=$(echo "$machines" | sed 's/m[0-9]*/m1/g') container="podman run $options"
+	contained_job mpich4
+	grep -q 'folding by ordinary sockets alone' "$here/output" || die "networks of their own: no line says how"
+	folded none 200
+	say "$part: networks of their own: ranks took $done contributions by ordinary sockets"
+
+	user=alice hosts_of_job='' container="podman run --network=host --userns=keep-id $options"
+	for ranks in 2 1; do
+		contained_jobs
+	done
+	container=
+}
+
+# The image is the same directory.
+apptainer() {
+	container="apptainer exec --bind /cluster,$here,/run/foldback,$library:/run/libfoldback.so
+		--env LD_PRELOAD=/run/libfoldback.so /image"
+	contained_jobs
+	container=
+}
+
 # Nothing is left of it, and nothing runs.
 remove() {
 	each "dpkg --remove foldback" >"$here/dpkg" 2>&1 || die "dpkg --remove: $(cat "$here/dpkg")"
@@ -530,6 +596,7 @@ main() {
 	others=$(seq 2 "$count")
 	mpi_network=10.77.1.0/24
 	part=boot
+	udevadm settle --timeout 60
 	mkdir -p "$here"
 	chmod 777 "$here"
 	for network in 0 1 2 3; do
@@ -544,7 +611,10 @@ main() {
 		until_true 300 on "m$number" true || die "m$number does not answer"
 	done
 	parts=$(parameter parts | tr , '\n' | grep -vx 'install\|remove' | tr '\n' ' ')
-	[ -n "$(parameter parts)" ] || parts=$PARTS
+	if [ -z "$(parameter parts)" ]; then
+		parts=$PARTS
+		[ ! -x /usr/bin/apptainer ] || parts="$parts apptainer"
+	fi
 	for part in install $parts remove; do
 		begun=$(date +%s)
 		"$part"
