@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::PollFlags;
 
-use crate::agent::address::{HOST_SOCKET, SocketAddress};
+use crate::agent::address::SocketAddress;
 use crate::agent::error::{Context, Error, ErrorKind, Result};
 use crate::agent::hook::Hook;
 use crate::agent::protocol::{
@@ -18,7 +18,7 @@ use crate::agent::protocol::{
 use crate::agent::simd::Fold;
 use crate::agent::socket::{Packet, Socket};
 use crate::agent::spec::GroupSpec;
-use crate::agent::trust::{in_user_namespace, may_serve};
+use crate::agent::trust::{may_serve, why_not};
 use crate::bindings::fb_counters;
 use crate::config::job;
 
@@ -262,16 +262,9 @@ impl Opening {
             .peer()
             .context(ErrorKind::Connection, || format!("asking who serves {address}"))?;
         if !may_serve(peer.uid, address) {
-            let told = if in_user_namespace() {
-                format!(
-                    ", as far as this user namespace can tell; of an agent of the host's root it takes only \
-                     {HOST_SOCKET}, in directories that nobody else writes to"
-                )
-            } else {
-                String::new()
-            };
             let user = peer.uid;
-            let message = format!("{address} is served by user {user}, not by root or you{told}");
+            let why = why_not(address);
+            let message = format!("{address} is served by user {user}, not by root or you{why}");
             return Err(Error::new(ErrorKind::Denied, message));
         }
         send(&socket, &encode(&Hello { versions, job: job() })?, Instant::now() + patience)?;
