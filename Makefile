@@ -9,7 +9,7 @@ LIBDIR ?= $(PREFIX)/lib
 FOLDBACK := target/release/foldback
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mpis setup-apps setup-science setup-training setup-gnn setup-slurm setup-containers build lint header test test-quick test-long soak mutations test-apps test-kernels test-machines \
+.PHONY: help setup setup-mpis setup-apps setup-science setup-training setup-gnn setup-slurm setup-containers build lint header test test-quick test-long soak mutations test-apps test-kernels test-all-kernels test-machines \
 	bench bench-apps bench-results instructions demo training-demo gnn-demo wordcount-demo install uninstall packages test-packages dist test-dist clean
 
 help: ## this text
@@ -67,9 +67,18 @@ mutations: ## take the protocol's rules out one by one: a test must notice (20 m
 test-apps: build setup-apps setup-science setup-training setup-slurm setup-containers ## programs of others, mpi4py's own tests among them (as root)
 	@scripts/test.sh apps
 
-test-kernels: build ## boot Debian 12's kernel and run the packet fixtures there
+test-kernels: build ## boot the kernels of Debian 12 and 13 and run the packet fixtures there
 	@scripts/setup.sh kernels
 	@scripts/test-kernels.sh
+	@DEBIAN=13 TESTS=bpf scripts/test-kernels.sh
+
+test-all-kernels: build ## all tests of test-kernels on each kernel that scripts/guest.sh knows (30 minutes)
+	@scripts/setup.sh kernels
+	@scripts/test-kernels.sh
+	@KERNEL=backports scripts/test-kernels.sh
+	@DEBIAN=13 scripts/test-kernels.sh
+	@DEBIAN=13 KERNEL=backports scripts/test-kernels.sh
+	@for release in 22.04 24.04 26.04; do KERNEL=ubuntu-$$release scripts/test-kernels.sh || exit; done
 
 test-machines: build ## jobs and their times between two virtual machines; the package on three of Debian 12, and faults (as root; 35 minutes)
 	@scripts/setup.sh machines

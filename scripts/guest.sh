@@ -1,10 +1,15 @@
 # shellcheck shell=sh
-# Sourced by the scripts that boot the kernel of Debian 12 (6.1) in qemu. Nothing but an initramfs is
-# needed: no disk, no network, no privilege. The kernel's package is unpacked under target/, not
-# installed. Before, set `me` to the script's name, `work` to its directory under target/, and
-# `guest_modules` to the modules that the guest loads. `guest_kernel` is the kernel's flavour,
-# `guest_version` how its version begins, and `guest_setup` the group of scripts/setup.sh that installs what is needed.
-: "${me:?}" "${work:?}" "${guest_modules:?}" "${guest_kernel:=cloud-amd64}" "${guest_version=6.1.}" "${guest_setup:=kernels}"
+# Sourced by the scripts that boot a kernel of Debian or Ubuntu in qemu. Nothing but an initramfs is needed: no disk, no
+# network, no privilege. The kernel's package is unpacked under target/, not installed. Before, set `me` to the script's
+# name, `work` to its directory under target/, and `guest_modules` to the modules that the guest loads. `guest_kernel` is
+# the flavour of Debian's kernel, and `guest_setup` the group of scripts/setup.sh that installs what is needed.
+#
+# DEBIAN=12|13 is the release, 12 if not said. KERNEL=stock|backports is its kernel, stock if not said, and
+# KERNEL=ubuntu-22.04|ubuntu-24.04|ubuntu-26.04 the newest kernel of that release.
+: "${me:?}" "${work:?}" "${guest_modules:?}" "${guest_kernel:=cloud-amd64}" "${guest_setup:=kernels}"
+DEBIAN=${DEBIAN:-12}
+KERNEL=${KERNEL:-stock}
+work=$work/$DEBIAN-$KERNEL
 kernels=target/kernels
 root=$work/root
 
@@ -22,19 +27,87 @@ need_tools() {
 		command -v "$tool" >/dev/null || die "no $tool: run scripts/setup.sh $guest_setup"
 	done
 }
-need_tools qemu-system-x86_64 busybox cpio depmod ip tc ldd
+need_tools qemu-system-x86_64 busybox cpio depmod ip tc ldd xz zstd
+
+case "$DEBIAN" in
+12) suite=bookworm ;;
+13) suite=trixie ;;
+*) die "DEBIAN: there is no release $DEBIAN" ;;
+esac
 
 # ---- the kernel -------------------------------------------------------------------------------
 
-# The newest that apt knows; the metapackage depends on it.
-find_package() {
-	apt-cache depends "linux-image-$guest_kernel" 2>/dev/null |
-		sed -n 's/^ *Depends: *\(linux-image-[0-9][^ ]*\).*/\1/p' | grep -F "linux-image-$guest_version" | head -n 1
+# apt has lists of its own here, so this machine may be of another release.
+lists=$PWD/$work/apt
+with_lists() {
+	APT_CONFIG=$lists/apt.conf "$@"
 }
 
-# From Linux 7 on Debian's linux-image is empty, and depends on these.
+describe_suites() {
+	mkdir -p "$lists/lists/partial" "$lists/archives/partial"
+	cat >"$lists/apt.conf" <<-END
+		Dir::State "$lists";
+		Dir::State::status "/dev/null";
+		Dir::Cache "$lists";
+		Dir::Etc::SourceList "$lists/sources.list";
+		Dir::Etc::SourceParts "/dev/null";
+		Dir::Etc::Preferences "$lists/preferences";
+		Dir::Etc::PreferencesParts "/dev/null";
+		APT::Sandbox::User "root";
+	END
+	: >"$lists/preferences"
+	mirror=http://deb.debian.org
+	cat >"$lists/sources.list" <<-END
+		deb $mirror/debian $suite main
+		deb $mirror/debian $suite-updates main
+		deb $mirror/debian-security $suite-security main
+	END
+	case "$KERNEL" in
+	stock) ;;
+	backports)
+		echo "deb $mirror/debian $suite-backports main" >>"$lists/sources.list"
+		prefer "linux-image-$guest_kernel" "$suite-backports" 900
+		;;
+	ubuntu-22.04) describe_ubuntu jammy generic-hwe-22.04 ;;
+	ubuntu-24.04) describe_ubuntu noble generic ;;
+	ubuntu-26.04) describe_ubuntu resolute generic ;;
+	*) die "KERNEL: there is no $KERNEL" ;;
+	esac
+}
+
+# prefer PACKAGE SUITE PRIORITY
+prefer() {
+	printf 'Package: %s\nPin: release n=%s\nPin-Priority: %s\n\n' "$@" >>"$lists/preferences"
+}
+
+# describe_ubuntu SUITE FLAVOUR: of its kernel alone.
+describe_ubuntu() {
+	guest_kernel=$2
+	# Debian 13 has the keys.
+	echo "deb $mirror/debian trixie main" >"$lists/sources.list"
+	[ -d "$kernels/ubuntu-keyring" ] || update_lists
+	fetch ubuntu-keyring ubuntu-keyring
+	for of_ubuntu in "$1" "$1-updates" "$1-security"; do
+		echo "deb [signed-by=$PWD/$kernels/ubuntu-keyring/usr/share/keyrings/ubuntu-archive-keyring.gpg]" \
+			"http://archive.ubuntu.com/ubuntu $of_ubuntu main"
+	done >"$lists/sources.list"
+}
+
+update_lists() {
+	say "asking for the packages of Debian $DEBIAN, $KERNEL"
+	with_lists apt-get -q update >/dev/null || die "apt-get update failed"
+}
+
+# Packages of the kernel: the newest that apt knows, on which the metapackage depends.
+find_package() {
+	with_lists apt-cache depends "linux-image-$guest_kernel" 2>/dev/null |
+		sed -n 's/^ *Depends: *\(linux-image-[0-9][^ ]*\).*/\1/p' | head -n 1
+}
+
+# Modules may be in packages of their own. From Linux 7 on Debian's linux-image is empty, and depends on the others.
 parts_of_kernel() {
-	apt-cache depends "$1" | sed -n 's/^ *Depends: *\(linux-\(base\|binary\|modules\)-[0-9][^ ]*\).*/\1/p'
+	with_lists apt-cache depends "linux-image-$guest_kernel" "$1" |
+		sed -n 's/^ *Depends: *\(linux-\(base\|binary\|modules\|modules-extra\)-[0-9][^ ]*\).*/\1/p' | sort -u
 }
 
 # Unpacks packages into $kernels/$1, once.
@@ -45,8 +118,7 @@ fetch() {
 	say "fetching $*"
 	rm -rf "$kernels/download" "$kernels/$into.part"
 	mkdir -p "$kernels/download"
-	(cd "$kernels/download" && apt-get -q -o APT::Sandbox::User=root download "$@" >/dev/null) ||
-		die "cannot download $*"
+	(cd "$kernels/download" && with_lists apt-get -q download "$@" >/dev/null) || die "cannot download $*"
 	for file in "$kernels"/download/*.deb; do
 		dpkg -x "$file" "$kernels/$into.part"
 	done
@@ -57,12 +129,11 @@ fetch() {
 # Sets `kernel`, the unpacked package, `release`, and `image`.
 fetch_kernel() {
 	package=$(find_package)
-	if [ -z "$package" ]; then
-		[ "$(id -u)" -eq 0 ] || die "apt has no package lists: apt-get update, as root"
-		apt-get -q update >/dev/null || die "apt-get update failed"
+	if [ -z "$package" ] || ! [ -d "$kernels/$package" ]; then
+		update_lists
 		package=$(find_package)
 	fi
-	[ -n "$package" ] || die "apt knows no linux-image-$guest_kernel $guest_version"
+	[ -n "$package" ] || die "no linux-image-$guest_kernel for Debian $DEBIAN, $KERNEL"
 	# shellcheck disable=SC2046 # words
 	fetch "$package" "$package" $(parts_of_kernel "$package")
 	kernel=$kernels/$package
@@ -95,9 +166,10 @@ add_modules() {
 		modprobe -d "$kernel" -S "$release" --show-depends "$module" ||
 			die "the kernel has no module $module"
 	done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++' | while read -r file; do
-		module=$root/modules/$(basename "$file" .xz)
+		module=$root/modules/$(basename "$file" | sed 's/\.\(xz\|zst\)$//')
 		case "$file" in
 		*.xz) xz -dc "$file" >"$module" ;;
+		*.zst) zstd -dcq "$file" >"$module" ;;
 		*) install -m 644 "$file" "$module" ;;
 		esac
 		echo "/modules/${module##*/}" >>"$root/modules/order"
@@ -149,3 +221,4 @@ run_guest() {
 }
 
 [ -e target/release/foldback ] || die "no target/release/foldback: cargo build --release"
+describe_suites

@@ -37,7 +37,7 @@ packages="$packages shellcheck"
 # Of the registry of Rust.
 cargo_packages=
 
-kernel_packages="qemu-system-x86 busybox-static cpio kmod dwarves lz4"
+kernel_packages="qemu-system-x86 busybox-static cpio kmod dwarves lz4 xz-utils zstd"
 
 die() {
 	echo "setup: $*" >&2
@@ -48,7 +48,7 @@ for what in "$@"; do
 	case "$what" in
 	kernels) packages="$packages $kernel_packages" ;;
 	machines)
-		packages="$packages $kernel_packages mmdebstrap e2fsprogs openssh-client xz-utils"
+		packages="$packages $kernel_packages mmdebstrap e2fsprogs openssh-client"
 		cargo_packages="$cargo_packages cargo-deb"
 		;;
 	mpis) packages="$packages python3-venv" ;;

@@ -11,30 +11,25 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-DEBIAN=${DEBIAN:-12}
-KERNEL=${KERNEL:-stock}
 MACHINES=${MACHINES:-3}
 # Seconds until hanging machines are ended.
 CLUSTER_SECONDS=3600
 
 me=test-cluster
-work=target/machines/cluster/$DEBIAN-$KERNEL
+work=target/machines/cluster
 guest_modules="virtio_pci virtio_blk ext4"
 guest_kernel=amd64
-guest_version=
 guest_setup=machines
 # shellcheck source=scripts/guest.sh
 . scripts/guest.sh
-need_tools mmdebstrap mkfs.ext4 ssh-keygen cargo-deb xz
+need_tools mmdebstrap mkfs.ext4 ssh-keygen cargo-deb
 [ "$(id -u)" -eq 0 ] || die "needs root, to make a root file system"
 
-case "$DEBIAN" in
-12) suite=bookworm ;;
-13) suite=trixie ;;
-*) die "no release $DEBIAN" ;;
+case "$KERNEL" in
+ubuntu-*) die "a root of Debian has a kernel of Debian" ;;
 esac
 packages="systemd systemd-sysv udev openssh-server openssh-client iproute2 iputils-ping nftables ethtool kmod procps"
-packages="$packages openmpi-bin mpich libelf1 zlib1g"
+packages="$packages openmpi-bin mpich libelf1 zlib1g xdp-tools"
 programs="conformance exchange order orphan stream"
 # What the kernel has no use for here is most of it.
 module_directories="arch crypto fs lib net drivers/block drivers/net drivers/virtio"
@@ -42,59 +37,25 @@ module_directories="arch crypto fs lib net drivers/block drivers/net drivers/vir
 # Of containers.
 packages="$packages podman crun uidmap libpam-systemd dbus-user-session netavark iptables slirp4netns"
 
-# ---- packages ---------------------------------------------------------------------------------
-
-# For apt and mmdebstrap. apt has lists of its own here, so this machine may be of another release.
-describe_suites() {
-	mkdir -p "$work/apt/lists/partial" "$work/apt/archives/partial"
-	mirror=http://deb.debian.org
-	cat >"$work/apt/sources.list" <<-END
-		deb $mirror/debian $suite main
-		deb $mirror/debian $suite-updates main
-		deb $mirror/debian-security $suite-security main
-	END
-	: >"$work/apt/preferences"
-	# Only sid has Apptainer, which does not run on Debian 12. A mirror's list of sid may be some weeks old.
-	if [ "$DEBIAN" != 12 ]; then
-		echo "deb [check-valid-until=no] $mirror/debian sid main" >>"$work/apt/sources.list"
-		prefer "*" sid 100
-		packages="$packages apptainer"
-	fi
-	case "$KERNEL" in
-	stock) ;;
-	backports)
-		echo "deb $mirror/debian $suite-backports main" >>"$work/apt/sources.list"
-		prefer linux-image-amd64 "$suite-backports" 900
-		;;
-	*) die "no kernel $KERNEL" ;;
-	esac
-	cat >"$work/apt/apt.conf" <<-END
-		Dir::State "$PWD/$work/apt";
-		Dir::State::status "/dev/null";
-		Dir::Cache "$PWD/$work/apt";
-		Dir::Etc::SourceList "$PWD/$work/apt/sources.list";
-		Dir::Etc::SourceParts "/dev/null";
-		Dir::Etc::Preferences "$PWD/$work/apt/preferences";
-		Dir::Etc::PreferencesParts "/dev/null";
-	END
-}
-
-prefer() {
-	printf 'Package: %s\nPin: release n=%s\nPin-Priority: %s\n\n' "$@" >>"$work/apt/preferences"
-}
+# Only sid has Apptainer, which does not run on Debian 12. A mirror's list of sid may be some weeks old.
+if [ "$DEBIAN" != 12 ]; then
+	echo "deb [check-valid-until=no] $mirror/debian sid main" >>"$lists/sources.list"
+	prefer "*" sid 100
+	packages="$packages apptainer"
+fi
 
 # ---- the disks --------------------------------------------------------------------------------
 
 # Debian's, without foldback. All machines have it, and none changes it.
 make_debian() {
 	# With the functions below, up to make_disk.
-	made_of=$({ echo "$package $packages $module_directories"; cat "$work/apt/sources.list"; sed -n '/^make_debian/,/^make_disk/p' "scripts/$me.sh"; } | sha256sum)
+	made_of=$({ echo "$package $packages $module_directories"; cat "$lists/sources.list"; sed -n '/^make_debian/,/^make_disk/p' "scripts/$me.sh"; } | sha256sum)
 	[ ! -e "$work/debian.ext4" ] || [ "$(cat "$work/debian.of" 2>/dev/null)" != "$made_of" ] || return 0
 	say "making a root of Debian $DEBIAN"
 	rm -rf "$work/debian"*
 	# shellcheck disable=SC2086 # words
-	mmdebstrap --quiet --variant=minbase --aptopt="Dir::Etc::Preferences \"$PWD/$work/apt/preferences\"" \
-		--include="$(echo $packages | tr ' ' ,)" "$suite" "$work/debian" "$work/apt/sources.list" || die "no root of Debian $DEBIAN"
+	mmdebstrap --quiet --variant=minbase --aptopt="Dir::Etc::Preferences \"$lists/preferences\"" \
+		--include="$(echo $packages | tr ' ' ,)" "$suite" "$work/debian" "$lists/sources.list" || die "no root of Debian $DEBIAN"
 	debian=$work/debian
 	for directory in $module_directories; do
 		mkdir -p "$debian/lib/modules/$release/kernel/$directory"
@@ -250,10 +211,7 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 1' HUP INT TERM
 
-describe_suites
-export APT_CONFIG="$PWD/$work/apt/apt.conf"
 fetch_kernel
-unset APT_CONFIG
 make_debian
 make_initramfs
 make_disk

@@ -5,11 +5,14 @@
 # needed. Under software emulation it is up in seconds.
 #
 #   scripts/test-kernels.sh [COMMAND ARG…]    instead of the tests, run one command there
+#
+# DEBIAN and KERNEL choose another kernel (scripts/guest.sh), on which the tests run without the module. TESTS="NAME…"
+# runs some tests alone.
 set -eu
 cd "$(dirname "$0")/.."
 
 # Integration tests (tests/NAME.rs) that run there: they depend on the kernel.
-TESTS="bpf agent netns lab"
+TESTS=${TESTS:-bpf agent netns lab}
 
 # A file's tests to run; none: all. Of the agent's tests, the ones of attaching, of other programs, of
 # time and of groups' ends: the rest is between processes. Of the lab's, the one that needs netem.
@@ -31,13 +34,16 @@ TEST_SECONDS=1000
 
 me=test-kernels
 work=target/kernels
-log=$work/log
 # What the tests need of this kernel: the lab's links and switch, and TC hooks (tcx came with
 # Linux 6.6).
 guest_modules="veth bridge sch_ingress cls_bpf cls_u32 sch_tbf sch_netem"
 # shellcheck source=scripts/guest.sh
 . scripts/guest.sh
 need_tools gcc lz4 pahole bpftool
+log=$work/log
+# Where its tests are; elsewhere it was not built.
+with_module=
+[ "$DEBIAN-$KERNEL" != 12-stock ] || with_module=yes
 
 # ---- the module foldback_simd -----------------------------------------------------------------
 
@@ -48,7 +54,6 @@ number_at() {
 
 # The kernel itself, for its BTF: unpacked from the image (Documentation/arch/x86/boot.rst).
 unpack_vmlinux() {
-	image=$kernel/boot/vmlinuz-$release
 	sectors=$(od -An -tu1 -j 497 -N 1 "$image" | tr -d ' ')
 	start=$((512 * (1 + sectors) + $(number_at "$image" 584)))
 	# Behind it is its size.
@@ -61,7 +66,7 @@ unpack_vmlinux() {
 build_module() {
 	fetch "headers-$release" "linux-headers-$release" "linux-headers-${release%-*-*}-common" \
 		linux-kbuild-6.1
-	headers=$PWD/$work/headers-$release/usr/src
+	headers=$PWD/$kernels/headers-$release/usr/src
 	# It names the place where the package would be installed.
 	sed -i "s,^include .*/linux-headers-,include $headers/linux-headers-," \
 		"$headers/linux-headers-$release/Makefile"
@@ -110,6 +115,7 @@ add_tests() {
 	for program in bash ethtool; do
 		add_program "$(command -v "$program")" "/bin/$program"
 	done
+	[ -n "$with_module" ] || return 0
 	install -m 644 "$work/simd/foldback_simd.ko" "$root/modules"
 	# foldback doctor finds something missing here: MPI.
 	echo 'foldback doctor | grep "fold: AVX2 by foldback_simd"' >"$root/tests/doctor"
@@ -133,7 +139,7 @@ add_tests() {
 
 [ $# -gt 0 ] || build_tests
 fetch_kernel
-[ $# -gt 0 ] || build_module
+[ $# -gt 0 ] || [ -z "$with_module" ] || build_module
 begin_root
 add_tests "$@"
 pack_root

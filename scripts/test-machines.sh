@@ -1,7 +1,7 @@
 #!/bin/sh
 # An MPI job between two virtual machines with a virtio NIC each, by foldback over TC and over
-# native XDP, and by plain MPI. The machines have Debian 12's kernel (6.1). A socket of qemu's joins
-# them. No network and no privilege are needed.
+# native XDP, and by plain MPI. The machines have Debian 12's kernel (6.1), if scripts/guest.sh is not told another. A
+# socket of qemu's joins them. No network and no privilege are needed.
 #
 #   scripts/test-machines.sh [check|measure|latency]…    the first two, if not said
 #
