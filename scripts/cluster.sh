@@ -13,6 +13,7 @@
 #   bond       a bond that loses its active NIC in mid-run
 #   vlan       a VLAN of a NIC
 #   networks   a second network, chosen in /etc/foldback.conf, which goes down in mid-run
+#   beside     xdp-filter and its dispatcher on the NIC of the frames, before the agent's programs and after them
 #   podman     ranks in containers of Podman, by root and by an ordinary user, and with networks of their own
 #   apptainer  ranks in containers of Apptainer, by an ordinary user; not on Debian 12, which has no package of it
 #
@@ -21,7 +22,7 @@
 #
 # By other names it is what a job runs: see "called by jobs" below.
 # shellcheck disable=SC2317 # main calls the parts by their names
-PARTS="jobs nics mtu offloads flap pause kills firewall bond vlan networks podman"
+PARTS="jobs nics mtu offloads flap pause kills firewall bond vlan networks beside podman"
 set -u
 export LC_ALL=C.UTF-8
 
@@ -443,8 +444,7 @@ firewall() {
 	for mpi in openmpi4 mpich4; do
 		before=$(date +%s)
 		job "$mpi" "$FOLD FOLDBACK_NET=10.77.1.0/24" orphan --calls 200 --command true || die "$mpi: egress"
-		grep -q '"no_group": ".*is UDP port 337 let through' "$here/stats" ||
-			die "$mpi: egress: the statistics do not say why"
+		no_group "is UDP port 337 let through"
 		grep -q 'WARN .*is UDP port 337 let through' "$here/output" || die "$mpi: egress: no line says why"
 		say "$part: $mpi: egress: right answers in $(($(date +%s) - before)) s: $(sed -n 's/.*"no_group": "\(.*\)".*/\1/p' \
 			"$here/stats")"
@@ -524,14 +524,43 @@ networks() {
 	each "rm /etc/foldback.conf; systemctl restart foldback-agent" || die "no agents"
 }
 
+# no_group TEXT: the last job ended right on plain MPI, and the statistics say why.
+no_group() {
+	grep -q "\"no_group\": \".*$1" "$here/stats" || die "the statistics do not say: $1"
+}
+
+# Without folds conformance finds what Open MPI gets wrong by itself, so orphan runs there.
+beside() {
+	interface=$(nic 1) settings="$FOLD FOLDBACK_NET=10.77.1.0/24"
+	each "xdp-filter load $interface -f udp && xdp-loader status $interface | grep -q xdp_dispatcher" || die "no dispatcher"
+	job openmpi4 "$settings" conformance --calls 100 --seed 16 --many-clocks || die "behind xdp-filter"
+	folded tc-ingress 200 "$interface"
+	each "xdp-filter port 337" || die "xdp-filter port"
+	job openmpi4 "$settings" orphan --calls 200 --command true || die "without the frames that xdp-filter drops"
+	no_group "is UDP port 337 let through"
+	each "xdp-filter port --remove 337" || die "xdp-filter port --remove"
+	site FOLDBACK_HOOK=xdp
+	job openmpi4 "$settings" conformance --calls 100 --seed 19 --many-clocks || die "where another XDP program is"
+	grep -q 'folding by ordinary sockets alone.* is left alone; use FOLDBACK_HOOK=tc' "$here/output" || die "no line says how"
+	folded none 200
+	each "xdp-filter unload $interface" || die "xdp-filter unload"
+	job openmpi4 "$settings" conformance --calls 100 --seed 17 --many-clocks || die "after xdp-filter"
+	folded xdp-native 200 "$interface"
+	# The programs stay for a while.
+	each "! xdp-filter load $interface" || die "xdp-filter takes the place of the programs"
+	job openmpi4 "$settings" conformance --calls 100 --seed 18 --many-clocks || die "before xdp-filter"
+	folded xdp-native 200 "$interface"
+	each "rm /etc/foldback.conf; systemctl restart foldback-agent" || die "no agents"
+}
+
 library=/usr/lib/x86_64-linux-gnu/libfoldback.so
 
 # contained_job openmpi4|mpich4: all calls. MPICH may wait for ever in MPI_Finalize (src/lab/launch/hydra.rs says why),
 # when answers and statistics are there. In user namespaces of their own two ranks of a host have no part in each
-# other's descriptors, by which UCX shares memory otherwise.
+# other's descriptors and memory, which UCX uses otherwise.
 contained_job() {
 	timeout_before=$JOB_SECONDS JOB_SECONDS=100
-	job "$1" "$FOLD UCX_POSIX_USE_PROC_LINK=n" conformance --calls 100 --seed 14 --many-clocks ||
+	job "$1" "$FOLD UCX_POSIX_USE_PROC_LINK=n UCX_TLS=^cma" conformance --calls 100 --seed 14 --many-clocks ||
 		{ [ "$1" = mpich4 ] && grep '^conformance: .* ok' "$here/output"; } || die "$1, by $user"
 	JOB_SECONDS=$timeout_before
 	each "pkill conformance; :"
