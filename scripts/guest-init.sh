@@ -19,6 +19,13 @@ chmod 1777 /tmp /dev/shm
 hostname "$(sed -n 's/.*name=\([^ ]*\).*/\1/p' /proc/cmdline)"
 ip link set lo up
 
+# Linux 7.0 on busy CPUs once left /bin/foldback, a file of the initramfs, open for writing: nobody could execute it.
+for program in /bin/foldback /tests/*; do
+	if [ -x "$program" ]; then
+		cp -p "$program" /copy && mv /copy "$program"
+	fi
+done
+
 # shellcheck disable=SC2013 # one word a line
 for module in $(cat /modules/order); do
 	insmod "$module" || echo "guest: cannot load $module"
