@@ -4,6 +4,7 @@
 use foldback::bindings as b;
 
 use crate::host::{Chunk, Host, SUM, TC_NEXT, TC_TAKEN, TO_ALL};
+use crate::kernel::Kernel;
 use crate::namespace::{Peer, in_namespace};
 use crate::random::Rng;
 use crate::reference::elements;
@@ -99,5 +100,26 @@ fn cost_of_a_contribution() {
             println!("          {:>6}{:>6}{:>6}{:>6}", 8, 16, 32, 64);
             rows.iter().for_each(|row| println!("  {row}"));
         }
+    });
+}
+
+/// The programs with and without `FOLDBACK_CPU_TIME`, in turns.
+#[test]
+#[ignore = "a measurement: it has nothing to assert about times"]
+fn cost_of_counting_cpu_time() {
+    in_namespace(|| {
+        let _peer = Peer::listen();
+        let mut ways =
+            [Kernel::shared(), Kernel::timed()].map(|kernel| Costs::of(Host::on(kernel, 5, 0)));
+        println!("Nanoseconds of a folded frame, without CPU time and with it, each round:");
+        for bytes in [8, BYTES] {
+            for _ in 0..12 {
+                let [without, with] =
+                    ways.each_mut().map(|way| way.folded(b::FB_OP_SUM, b::FB_TYPE_I32, bytes));
+                println!("  {bytes:>5} B {without:>6}{with:>6}");
+            }
+        }
+        let counted = ways.map(|way| way.host.counted().contains("nanoseconds"));
+        assert_eq!(counted, [false, true]);
     });
 }

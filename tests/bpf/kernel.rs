@@ -76,10 +76,11 @@ const SK_BUFF_GSO_SIZE: usize = 44;
 impl Kernel {
     /// Loads all three programs, for the usual MTU, on maps of their own.
     pub fn load() -> Self {
-        Self::of([b::PROGRAMS, b::SIMD_PROGRAMS], b::FB_CHUNK_BYTES)
+        Self::of([b::PROGRAMS, b::SIMD_PROGRAMS], b::FB_CHUNK_BYTES, false)
     }
 
-    fn of([swar, simd]: [&[u8]; 2], chunk_bytes: u32) -> Self {
+    /// `times`: each group's CPU time is counted (`FOLDBACK_CPU_TIME`).
+    fn of([swar, simd]: [&[u8]; 2], chunk_bytes: u32, times: bool) -> Self {
         let fold = Module::find().fold();
         let object = if fold == Fold::Avx2 { simd } else { swar };
         assert!(geteuid().is_root(), "this test needs root: it loads BPF programs");
@@ -89,6 +90,9 @@ impl Kernel {
                 program.set_flags(BPF_F_XDP_HAS_FRAGS); // as the agent does
             }
         }
+        let mut constant = open.maps_mut().find(|map| map.name() == ".rodata.times");
+        let constant = constant.as_mut().expect("the constant");
+        constant.set_initial_value(&[times.into()]).expect("a value for it");
         let object = open.load().expect("the kernel takes the programs");
         let program = |name: &str| {
             let program = object.progs().find(|program| program.name() == name);
@@ -119,11 +123,17 @@ impl Kernel {
         SHARED.get_or_init(Self::load)
     }
 
+    /// The same, with the CPU time of each group counted.
+    pub fn timed() -> &'static Self {
+        static TIMED: OnceLock<Kernel> = OnceLock::new();
+        TIMED.get_or_init(|| Self::of([b::PROGRAMS, b::SIMD_PROGRAMS], b::FB_CHUNK_BYTES, true))
+    }
+
     /// The same, for jumbo frames.
     pub fn jumbo() -> &'static Self {
         static JUMBO: OnceLock<Kernel> = OnceLock::new();
         JUMBO.get_or_init(|| {
-            Self::of([b::JUMBO_PROGRAMS, b::JUMBO_SIMD_PROGRAMS], b::FB_JUMBO_BYTES)
+            Self::of([b::JUMBO_PROGRAMS, b::JUMBO_SIMD_PROGRAMS], b::FB_JUMBO_BYTES, false)
         })
     }
 
