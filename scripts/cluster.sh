@@ -14,6 +14,7 @@
 #   vlan       a VLAN of a NIC
 #   networks   a second network, chosen in /etc/foldback.conf, which goes down in mid-run
 #   beside     xdp-filter and its dispatcher on the NIC of the frames, before the agent's programs and after them
+#   module     foldback_simd by DKMS on one machine, for long chunks of jobs of all
 #   podman     ranks in containers of Podman, by root and by an ordinary user, and with networks of their own
 #   apptainer  ranks in containers of Apptainer, by an ordinary user; not on Debian 12, which has no package of it
 #
@@ -22,7 +23,7 @@
 #
 # By other names it is what a job runs: see "called by jobs" below.
 # shellcheck disable=SC2317 # main calls the parts by their names
-PARTS="jobs nics mtu offloads flap pause kills firewall bond vlan networks beside podman"
+PARTS="jobs nics mtu offloads flap pause kills firewall bond vlan networks beside module podman"
 set -u
 export LC_ALL=C.UTF-8
 
@@ -551,6 +552,53 @@ beside() {
 	job openmpi4 "$settings" conformance --calls 100 --seed 18 --many-clocks || die "before xdp-filter"
 	folded xdp-native 200 "$interface"
 	each "rm /etc/foldback.conf; systemctl restart foldback-agent" || die "no agents"
+}
+
+folds_by_module() {
+	cat /sys/module/foldback_simd/parameters/by_avx2
+}
+agent_as_configured() {
+	systemctl daemon-reload || die "systemctl daemon-reload"
+	systemctl restart foldback-agent || die "the unit does not start"
+}
+module_is_free() {
+	rmmod foldback_simd
+}
+
+# As its README says. The other machines fold by words, to the same results.
+module() {
+	make -C /usr/share/foldback/foldback_simd dkms-tree >/dev/null || die "make dkms-tree"
+	version=$(sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' /usr/src/foldback_simd-*/dkms.conf)
+	dkms install "foldback_simd/$version" >"$here/dkms" 2>&1 || {
+		cat "$here/dkms" "/var/lib/dkms/foldback_simd/$version/build/make.log"
+		die "dkms install"
+	}
+	modprobe foldback_simd || die "modprobe"
+	drop_in=/etc/systemd/system/foldback-agent.service.d
+	mkdir -p $drop_in
+	printf '[Service]\nCapabilityBoundingSet=CAP_SYS_ADMIN\n' >$drop_in/module.conf
+	agent_as_configured
+	foldback doctor | grep 'fold: AVX2 by foldback_simd' || die "the agent does not find the module"
+	# So that most chunks are long enough.
+	interface=$(nic 1)
+	each "ip link set $interface mtu 9000" || die "$interface: 9000"
+	for mpi in openmpi4 mpich4; do
+		before=$(folds_by_module)
+		job "$mpi" "$FOLD FOLDBACK_NET=10.77.1.0/24" conformance --calls 1000 --seed 20 --many-clocks || die "$mpi"
+		folded tc-ingress 1000 "$interface"
+		[ "$(hosts_with fold "AVX2 by foldback_simd")" -eq 1 ] || die "$mpi: the module is not on one host"
+		folds=$(($(folds_by_module) - before))
+		[ $folds -ge 10 ] || die "$mpi: the module folded $folds times only"
+		say "$part: $mpi: the programs took $done contributions, $folds by the module"
+	done
+	each "ip link set $interface mtu 1500" || die "$interface: 1500"
+	rm -r $drop_in
+	agent_as_configured
+	until_true 120 module_is_free || die "programs hold the module"
+	dkms remove "foldback_simd/$version" --all >"$here/dkms" 2>&1 || die "dkms remove: $(cat "$here/dkms")"
+	rm -r "/usr/src/foldback_simd-$version"
+	job openmpi4 "$FOLD" conformance --calls 100 --seed 20 --many-clocks || die "without the module"
+	folded tc-ingress 200
 }
 
 library=/usr/lib/x86_64-linux-gnu/libfoldback.so

@@ -32,6 +32,11 @@ documents() {
 	find README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT docs -type f
 }
 
+# The sources of the kernel module, by their paths in $work.
+module() {
+	(cd "$work" && find foldback_simd -type f)
+}
+
 # All that is installed, one path a line.
 list() {
 	cat <<-END
@@ -55,6 +60,9 @@ list() {
 		$share/fish/vendor_completions.d/foldback.fish
 		$share/zsh/site-functions/_foldback
 	END
+	module | while read -r file; do
+		echo "$share/foldback/$file"
+	done
 	for page in "$work"/*.1; do
 		echo "$share/man/man1/$(basename "$page")"
 	done
@@ -66,6 +74,7 @@ list() {
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 target/release/foldback-bench generate "$work"
+make -s -C kmod/foldback_simd dkms-tree DKMS_TREE="$work/foldback_simd"
 
 case "${1-}" in
 install)
@@ -92,6 +101,9 @@ install)
 	put 644 "$work/plugin" "$share/foldback/slurm/Makefile"
 	put 644 dist/slurm/foldback.c "$share/foldback/slurm/foldback.c"
 	put 644 dist/slurm/README.md "$share/foldback/slurm/README.md"
+	module | while read -r file; do
+		put "$(stat -c %a "$work/$file")" "$work/$file" "$share/foldback/$file"
+	done
 	put 644 "$work/foldback.bash" "$share/bash-completion/completions/foldback"
 	put 644 "$work/foldback.fish" "$share/fish/vendor_completions.d/foldback.fish"
 	put 644 "$work/_foldback" "$share/zsh/site-functions/_foldback"

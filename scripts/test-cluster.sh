@@ -37,6 +37,9 @@ module_directories="arch crypto fs lib net drivers/block drivers/net drivers/vir
 # Of containers.
 packages="$packages podman crun uidmap libpam-systemd dbus-user-session netavark iptables slirp4netns"
 
+# Of the kernel module.
+packages="$packages dkms gcc make dwarves bpftool"
+
 # Only sid has Apptainer, which does not run on Debian 12. A mirror's list of sid may be some weeks old.
 if [ "$DEBIAN" != 12 ]; then
 	echo "deb [check-valid-until=no] $mirror/debian sid main" >>"$lists/sources.list"
@@ -55,7 +58,7 @@ make_debian() {
 	rm -rf "$work/debian"*
 	# shellcheck disable=SC2086 # words
 	mmdebstrap --quiet --variant=minbase --aptopt="Dir::Etc::Preferences \"$lists/preferences\"" \
-		--include="$(echo $packages | tr ' ' ,)" "$suite" "$work/debian" "$lists/sources.list" || die "no root of Debian $DEBIAN"
+		--include="$(echo $packages "linux-headers-$release" | tr ' ' ,)" "$suite" "$work/debian" "$lists/sources.list" || die "no root of Debian $DEBIAN"
 	debian=$work/debian
 	for directory in $module_directories; do
 		mkdir -p "$debian/lib/modules/$release/kernel/$directory"
@@ -65,7 +68,7 @@ make_debian() {
 		"$debian/lib/modules/$release"
 	depmod -b "$debian" "$release"
 	configure_debian "$debian"
-	mkfs.ext4 -q -L debian -d "$debian" "$work/debian.ext4" 2G
+	mkfs.ext4 -q -L debian -d "$debian" "$work/debian.ext4" 4G
 	rm -rf "$debian"
 	echo "$made_of" >"$work/debian.of"
 }

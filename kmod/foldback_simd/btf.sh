@@ -33,7 +33,8 @@ if has_btf; then
 	echo "btf.sh: $module has BTF already"
 	exit
 fi
-pahole -J --btf_base "$base" "$module"
+# Older releases of pahole call llvm-objcopy, if not told so.
+LLVM_OBJCOPY=${OBJCOPY:-objcopy} pahole -J --btf_base "$base" "$module"
 has_btf || die "pahole made no BTF"
 number=$(bpftool -B "$base" btf dump file "$module" | sed -n "s/^\[\([0-9]*\)\] FUNC 'foldback_simd_fold'.*/\1/p")
 [ -n "$number" ] || die "the module's BTF has no foldback_simd_fold"
