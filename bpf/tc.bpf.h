@@ -244,22 +244,40 @@ static __always_inline int fb_fan_out(struct __sk_buff *skb, struct fb_headers *
 	return fb_sent(skb, fb_send(skb, headers, c->group, mask, c->counters), 1);
 }
 
-/* Copies the headers of the packet in hand, if it is a frame. */
-static __always_inline int fb_tc_headers(struct __sk_buff *skb, struct fb_headers *headers)
+/* From Linux 6.9 on, a packet that generic XDP has copied comes to TC without its Ethernet header:
+ * the copy does not know how long that is. A packet for our port gets it back. */
+static __always_inline int fb_restore_ethernet(struct __sk_buff *skb, struct fb_headers *headers)
 {
-	if (!fb_is_ours((void *)(long)skb->data, (void *)(long)skb->data_end)) {
-		__be16 port;
+	const struct iphdr *ip = (void *)(long)skb->data;
+	const struct udphdr *udp = (void *)(ip + 1);
 
-		/* Headers may lie beyond the linear part. Bringing them there costs, so only for
-		 * our port. */
-		if (skb->len < FB_HEADER_BYTES || skb->protocol != bpf_htons(ETH_P_IP) ||
-		    skb->data_end - skb->data >= FB_HEADER_BYTES ||
-		    bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(struct iphdr) + 2, &port,
-				       sizeof(port)) ||
-		    port != bpf_htons(fb_port) || bpf_skb_pull_data(skb, FB_HEADER_BYTES) ||
-		    !fb_is_ours((void *)(long)skb->data, (void *)(long)skb->data_end))
-			return 0;
-	}
+	return (void *)(udp + 1) <= (void *)(long)skb->data_end && ip->version == 4 &&
+	       ip->ihl == 5 && ip->protocol == IPPROTO_UDP && udp->dest == bpf_htons(fb_port) &&
+	       !bpf_skb_load_bytes_relative(skb, 0, &headers->eth, ETH_HLEN, BPF_HDR_START_MAC) &&
+	       headers->eth.h_proto == bpf_htons(ETH_P_IP) &&
+	       !bpf_skb_change_head(skb, ETH_HLEN, 0) &&
+	       !bpf_skb_store_bytes(skb, 0, &headers->eth, ETH_HLEN, 0);
+}
+
+/* Brings headers into the linear part, if the packet is for our port. That costs. */
+static __always_inline int fb_make_linear(struct __sk_buff *skb)
+{
+	__be16 port;
+
+	return skb->len >= FB_HEADER_BYTES && skb->protocol == bpf_htons(ETH_P_IP) &&
+	       skb->data_end - skb->data < FB_HEADER_BYTES &&
+	       !bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(struct iphdr) + 2, &port, sizeof(port)) &&
+	       port == bpf_htons(fb_port) && !bpf_skb_pull_data(skb, FB_HEADER_BYTES);
+}
+
+/* Copies the headers of the packet in hand, if it is a frame. */
+static __always_inline int fb_tc_headers(struct __sk_buff *skb, struct fb_headers *headers,
+					 int egress)
+{
+	if (!fb_is_ours((void *)(long)skb->data, (void *)(long)skb->data_end) &&
+	    !((fb_make_linear(skb) || (!egress && fb_restore_ethernet(skb, headers))) &&
+	      fb_is_ours((void *)(long)skb->data, (void *)(long)skb->data_end)))
+		return 0;
 	return bpf_skb_load_bytes(skb, 0, &headers->eth, FB_HEADER_BYTES) == 0;
 }
 
@@ -401,7 +419,7 @@ static __always_inline int fb_tc(struct __sk_buff *skb, int egress)
 	struct fb_passage p;
 	int why;
 
-	if (!here || !fb_tc_headers(skb, &p.headers))
+	if (!here || !fb_tc_headers(skb, &p.headers, egress))
 		return FB_TC_NEXT;
 	here->frame = p.headers.frame;
 	p.c = (struct fb_context){.frame = &here->frame};

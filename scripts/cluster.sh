@@ -263,7 +263,7 @@ kind_of() {
 	basename "$(readlink "/sys/class/net/$1/device/driver")"
 }
 
-# Only virtio's driver of Linux 6.1 has XDP of its own; for the others it is the kernel's.
+# virtio's driver has XDP of its own, and vmxnet3's since Linux 6.6. For the others it is the kernel's.
 nics() {
 	for hook in tc xdp; do
 		site FOLDBACK_HOOK=$hook
@@ -273,6 +273,7 @@ nics() {
 			case "$hook,$kind" in
 			tc,*) wanted=tc-ingress ;;
 			xdp,virtio*) wanted=xdp-native ;;
+			xdp,vmxnet3) [ "$(uname -r | cut -d . -f 1,2)" = 6.1 ] && wanted=xdp-generic || wanted=xdp-native ;;
 			xdp,*) wanted=xdp-generic ;;
 			esac
 			job openmpi4 "$FOLD FOLDBACK_NET=10.77.$network.0/24" conformance --calls 100 --seed 4 --many-clocks ||

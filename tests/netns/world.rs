@@ -30,8 +30,12 @@ pub fn address(host: u8) -> Ipv4Addr {
 }
 
 /// Runs `host` in namespaces at once, each in a thread of its own and on a link of its MTU, with the bridge between
-/// them.
-pub fn run_hosts(mtus: &[u32], host: impl Fn(u8, &Meeting, &Bridge) + Send + Sync + 'static) {
+/// them. `bridged`: the link is in a bridge of the host's, as where virtual machines have a part in it.
+pub fn run_hosts(
+    mtus: &[u32],
+    bridged: bool,
+    host: impl Fn(u8, &Meeting, &Bridge) + Send + Sync + 'static,
+) {
     assert!(geteuid().is_root(), "this test needs root: it makes network namespaces and loads BPF");
     let bridge = Bridge::new();
     let count = mtus.len() as u8;
@@ -44,7 +48,7 @@ pub fn run_hosts(mtus: &[u32], host: impl Fn(u8, &Meeting, &Bridge) + Send + Syn
         let work = move || {
             let leaving = Leaving(&meeting);
             unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
-            plug_in(index, mtu, &bridge);
+            plug_in(index, mtu, bridged, &bridge);
             host(index, &meeting, &bridge);
             std::mem::forget(leaving);
         };
@@ -102,17 +106,23 @@ impl Bridge {
     }
 }
 
-fn plug_in(host: u8, mtu: u32, bridge: &Bridge) {
+fn plug_in(host: u8, mtu: u32, bridged: bool, bridge: &Bridge) {
     without_ipv6();
     let thread = gettid();
+    let link = if bridged { "eth1" } else { "eth0" };
     bridge.run(vec![
-        format!("link add p{host} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {thread}"),
+        format!("link add p{host} mtu {mtu} type veth peer name {link} mtu {mtu} netns {thread}"),
         format!("link set p{host} master br0"),
         // A host sees what is for its own MAC address, as behind a NIC.
         format!("link set p{host} type bridge_slave flood off"),
         format!("link set p{host} up"),
     ]);
     ip("link set lo up");
+    if bridged {
+        ip(&format!("link add eth0 mtu {mtu} type bridge forward_delay 0"));
+        ip("link set eth1 master eth0");
+        ip("link set eth1 up");
+    }
     ip(&format!("address add {}/24 dev eth0", address(host)));
     ip("link set eth0 up");
 }
