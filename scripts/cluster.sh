@@ -10,6 +10,7 @@
 #   pause      a machine that stands still in mid-run
 #   kills      agents killed in mid-run, which systemd starts again
 #   firewall   nftables that drop the port of frames, on the way in and on the way out
+#   firewalld  its service for the port of frames
 #   bond       a bond that loses its active NIC in mid-run
 #   vlan       a VLAN of a NIC
 #   networks   a second network, chosen in /etc/foldback.conf, which goes down in mid-run
@@ -23,7 +24,7 @@
 #
 # By other names it is what a job runs: see "called by jobs" below.
 # shellcheck disable=SC2317 # main calls the parts by their names
-PARTS="jobs nics mtu offloads flap pause kills firewall bond vlan networks beside module podman"
+PARTS="jobs nics mtu offloads flap pause kills firewall firewalld bond vlan networks beside module podman"
 set -u
 export LC_ALL=C.UTF-8
 
@@ -462,6 +463,26 @@ firewall() {
 		conformance --calls 100 --seed 9 --many-clocks || die "foldback.nft"
 	each "nft flush ruleset; rm /run/foldback.nft"
 	folded tc-ingress 200
+}
+
+peers_answer() {
+	foldback doctor --peers "$@" >"$here/peers" 2>&1
+}
+
+# What agents say to each other passes firewalls: frames do so anyway, as above.
+firewalld() {
+	# shellcheck disable=SC2086 # words
+	set -- $machines
+	peers_answer "$@" || die "without firewalld: $(cat "$here/peers")"
+	each "systemctl start firewalld && firewall-cmd --quiet --check-config" || die "firewalld"
+	! peers_answer "$@" || die "firewalld lets the port through unasked"
+	each "firewall-cmd --quiet --permanent --add-service=foldback && firewall-cmd --quiet --reload" || die "no service"
+	peers_answer "$@" || die "with the service: $(cat "$here/peers")"
+	each "firewall-cmd --quiet --add-port=32768-60999/udp --add-port=32768-60999/tcp" || die "firewall-cmd"
+	job openmpi4 "$FOLD OMPI_MCA_btl_tcp_port_min_v4=32768 OMPI_MCA_btl_tcp_port_range_v4=20000" \
+		conformance --calls 100 --seed 21 --many-clocks || die "a job"
+	folded tc-ingress 200
+	each "firewall-cmd --quiet --permanent --remove-service=foldback; systemctl stop firewalld"
 }
 
 active_slave() {

@@ -19,6 +19,11 @@ git ls-files --cached --others --exclude-standard -z 'bpf/*.[ch]' 'kmod/**.[ch]'
 step shellcheck
 git ls-files --cached --others --exclude-standard -z 'scripts/*.sh' 'kmod/**.sh' .ci/run dist/debian/p* | xargs -0 shellcheck
 
+step XML
+# A file of a service that is not well-formed keeps firewalld from all its files.
+git ls-files --cached --others --exclude-standard -z '*.xml' '*.svg' |
+	xargs -0 -n 1 python3 -c 'import sys, xml.sax; xml.sax.parse(sys.argv[1], xml.sax.ContentHandler())'
+
 step clippy
 cargo clippy --release --all-targets --quiet -- -D warnings
 

@@ -40,6 +40,9 @@ packages="$packages podman crun uidmap libpam-systemd dbus-user-session netavark
 # Of the kernel module.
 packages="$packages dkms gcc make dwarves bpftool"
 
+# It would close ports from the start on, so it is disabled below.
+packages="$packages firewalld"
+
 # Only sid has Apptainer, which does not run on Debian 12. A mirror's list of sid may be some weeks old.
 if [ "$DEBIAN" != 12 ]; then
 	echo "deb [check-valid-until=no] $mirror/debian sid main" >>"$lists/sources.list"
@@ -88,6 +91,7 @@ configure_debian() {
 			echo "10.77.1.$number m$number"
 		done
 	} >"$1/etc/hosts"
+	chroot "$1" systemctl --quiet disable firewalld
 	chroot "$1" useradd --create-home --shell /bin/bash alice
 	# One key for each user, and one for all hosts.
 	for home in root home/alice; do
