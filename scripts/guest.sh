@@ -213,11 +213,12 @@ run_guest() {
 	seconds=$1 parameters=$2
 	shift 2
 	# Not -accel kvm: it is there or works only on some machines, and this is fast enough. On busy CPUs the kernel
-	# may find that a timer does not tick, and panic: it is not to check.
+	# may find that a timer does not tick, and panic: it is not to check. A tmpfs would have half of the memory that the
+	# kernel knows of so early. With Ubuntu's that is a fifth of it.
 	exec setpriv --pdeathsig TERM timeout --foreground "$seconds" qemu-system-x86_64 -accel tcg \
 		-cpu max -m 1G -nodefaults -no-user-config -display none -no-reboot -serial stdio \
 		-kernel "$image" -initrd "$work/initramfs.gz" \
-		-append "console=ttyS0 quiet panic=-1 no_timer_check $parameters" "$@" </dev/null
+		-append "console=ttyS0 quiet panic=-1 no_timer_check rootfstype=ramfs $parameters" "$@" </dev/null
 }
 
 [ -e target/release/foldback ] || die "no target/release/foldback: cargo build --release"
