@@ -218,7 +218,7 @@ run_guest() {
 	exec setpriv --pdeathsig TERM timeout --foreground "$seconds" qemu-system-x86_64 -accel tcg \
 		-cpu max -m 1G -nodefaults -no-user-config -display none -no-reboot -serial stdio \
 		-kernel "$image" -initrd "$work/initramfs.gz" \
-		-append "console=ttyS0 quiet panic=-1 no_timer_check rootfstype=ramfs $parameters" "$@" </dev/null
+		-append "console=ttyS0 quiet oops=panic panic=-1 no_timer_check rootfstype=ramfs $parameters" "$@" </dev/null
 }
 
 [ -e target/release/foldback ] || die "no target/release/foldback: cargo build --release"

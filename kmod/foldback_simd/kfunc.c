@@ -36,9 +36,8 @@ MODULE_PARM_DESC(avx2, "fold by AVX2; N if the CPU has none");
 static DEFINE_PER_CPU(unsigned long, by_avx2);
 static DEFINE_PER_CPU(unsigned long, by_words);
 
-static int get_sum(char *buffer, const struct kernel_param *param)
+static int put_sum(char *buffer, const unsigned long __percpu *counts)
 {
-	unsigned long __percpu *counts = param->arg;
 	unsigned long sum = 0;
 	int cpu;
 
@@ -46,11 +45,23 @@ static int get_sum(char *buffer, const struct kernel_param *param)
 	return sysfs_emit(buffer, "%lu\n", sum);
 }
 
-static const struct kernel_param_ops count_ops = {.get = get_sum};
+/* From Linux 6.15 on no kernel_param can point to a number of each CPU: it has an address space. */
+static int get_by_avx2(char *buffer, const struct kernel_param *param)
+{
+	return put_sum(buffer, &by_avx2);
+}
 
-module_param_cb(by_avx2, &count_ops, (void __force *)&by_avx2, 0444);
+static int get_by_words(char *buffer, const struct kernel_param *param)
+{
+	return put_sum(buffer, &by_words);
+}
+
+static const struct kernel_param_ops by_avx2_ops = {.get = get_by_avx2};
+static const struct kernel_param_ops by_words_ops = {.get = get_by_words};
+
+module_param_cb(by_avx2, &by_avx2_ops, NULL, 0444);
 MODULE_PARM_DESC(by_avx2, "folds by AVX2 so far");
-module_param_cb(by_words, &count_ops, (void __force *)&by_words, 0444);
+module_param_cb(by_words, &by_words_ops, NULL, 0444);
 MODULE_PARM_DESC(by_words, "folds without it so far");
 
 int foldback_simd_fold(void *into, u32 into__sz, const void *from, u32 from__sz, u32 op_and_type);
